@@ -64,8 +64,8 @@ class MeanVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, token_lists: Sequence[Sequence[str]]) -> NDArray[np.float32]:
         """Mean vectors, (captions, dimension)."""
         words = sorted({token for tokens in token_lists for token in tokens if has_content(token)})
-        array, found = self.vectors.look_up(words)
-        rows = {word: row for row, word in enumerate(words) if found[row]}
+        array, has_vector = self.vectors.look_up(words)
+        rows = {word: row for row, word in enumerate(words) if has_vector[row]}
         means = np.zeros((len(token_lists), self.vectors.dimension), dtype=np.float32)
         for mean, tokens in zip(means, token_lists, strict=True):
             chosen = [rows[token] for token in tokens if token in rows]

@@ -51,8 +51,8 @@ def beam_search(step: NextWord, state: State, *, start: int, end: int, width: in
             better = (log_probabilities > log_probabilities[:, [end]]).sum(1)
             log_probabilities[better >= width, end] = -torch.inf
         following = scores[..., None] + log_probabilities.view(pictures, width, -1)
-        done_scores, kept = torch.cat([done_scores, following[..., end]], 1).topk(width)
-        done_words = torch.cat([done_words, words], 1).gather(1, kept[..., None].expand(-1, -1, longest))
+        done_scores, best = torch.cat([done_scores, following[..., end]], 1).topk(width)
+        done_words = torch.cat([done_words, words], 1).gather(1, best[..., None].expand(-1, -1, longest))
         following[..., end] = -torch.inf
         scores, chosen = following.flatten(1).topk(width)
         # Scores only decrease, so a partial sentence worse than every finished one cannot win.

@@ -90,20 +90,20 @@ class Chunker:
     def phrases_of(self, captions: Iterable[str | Caption | Sequence[str]]) -> list[list[Span]]:
         """The phrases of many captions."""
         token_lists = [caption_tokens(caption) for caption in captions]
-        found: list[list[Span]] = [[] for _ in token_lists]
+        phrases: list[list[Span]] = [[] for _ in token_lists]
         # Captions of similar length are decoded together, without padding.
         order = sorted((index for index, tokens in enumerate(token_lists) if tokens), key=lambda n: len(token_lists[n]))
         block: list[int] = []
         size = 0
-        for number in order:
-            if block and size + len(token_lists[number]) > BLOCK_TOKENS:
-                self._label(block, token_lists, found)
+        for index in order:
+            if block and size + len(token_lists[index]) > BLOCK_TOKENS:
+                self._label(block, token_lists, phrases)
                 block, size = [], 0
-            block.append(number)
-            size += len(token_lists[number])
+            block.append(index)
+            size += len(token_lists[index])
         if block:
-            self._label(block, token_lists, found)
-        return found
+            self._label(block, token_lists, phrases)
+        return phrases
 
     def scores(self, token_lists: Sequence[Sequence[str]]) -> tuple[Array, NDArray[np.intp]]:
         """Label scores of all tokens, (rows, 3), and the row of each list's first token.
@@ -122,20 +122,18 @@ class Chunker:
         hidden[1:] += table[rows[:-1], 0]
         hidden[:-1] += table[rows[1:], 2]
         hidden = np.maximum(hidden, 0) * real
-        for number in range(1, self.depth):
+        for layer in range(1, self.depth):
             edge = np.zeros_like(hidden[:1])
             neighbours = np.concatenate(
                 [np.concatenate([edge, hidden[:-1]]), hidden, np.concatenate([hidden[1:], edge])], axis=1
             )
-            change = (
-                neighbours @ self.arrays[f"convolution.{number}.weight"] + self.arrays[f"convolution.{number}.bias"]
-            )
+            change = neighbours @ self.arrays[f"convolution.{layer}.weight"] + self.arrays[f"convolution.{layer}.bias"]
             hidden = hidden + np.maximum(change, 0) * real
         return hidden @ self.arrays["labels.weight"] + self.arrays["labels.bias"], starts
 
-    def _label(self, block: list[int], token_lists: Sequence[Sequence[str]], found: list[list[Span]]) -> None:
+    def _label(self, block: list[int], token_lists: Sequence[Sequence[str]], phrases: list[list[Span]]) -> None:
         """Write the phrases of the captions with indices `block` to `found`."""
-        lists = [token_lists[number] for number in block]
+        lists = [token_lists[index] for index in block]
         scores, starts = self.scores(lists)
         lengths = np.array([len(tokens) for tokens in lists])
         labels = best_labels(scores, starts, lengths, self._pairs, self._first, self.arrays["last"])
@@ -147,7 +145,7 @@ class Chunker:
         for owner, start, end in zip(
             owners.tolist(), (begins - starts[owners]).tolist(), ends - starts[owners], strict=True
         ):
-            found[block[owner]].append((start, int(end)))
+            phrases[block[owner]].append((start, int(end)))
 
     def _forget(self) -> None:
         self._word_rows: dict[str, int] = {}

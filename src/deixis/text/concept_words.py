@@ -92,10 +92,10 @@ class ConceptVocabulary:
 
     def labels(self, texts: Iterable[Tokens]) -> NDArray[np.bool_]:
         """`(concepts,)`: which concepts occur in any of these texts, such as the captions of an image."""
-        found = np.zeros(len(self), bool)
+        labels = np.zeros(len(self), bool)
         for tokens in texts:
-            found[self.find(tokens)] = True
-        return found
+            labels[self.find(tokens)] = True
+        return labels
 
     def save(self, path: str | Path) -> None:
         """Write a readable table: one concept per line, with its forms separated by spaces, most common first."""
@@ -112,18 +112,20 @@ class ConceptVocabulary:
         if lines[0] != _HEADER:
             raise InputError(path, f"is no vocabulary of concepts (its first line is not {_HEADER!r})")
         concepts, words, forms = list[Concept](), set[str](), set[str]()
-        for number, line in enumerate(lines[1:], start=2):
+        for line_number, line in enumerate(lines[1:], start=2):
             word, _, rest = line.partition("\t")
             cells = rest.split("\t")
-            own = cells[-1].split()
+            concept_forms = cells[-1].split()
             sound = len(cells) == 3 and cells[0] in PARTS.values() and cells[1].isascii() and cells[1].isdigit()
-            if not sound or not word or not own:
-                raise InputError(path, "is not a concept, its part of speech, a count and its forms", f"line {number}")
-            if word in words or forms.intersection(own) or len(set(own)) < len(own):
-                raise InputError(path, "repeats a concept or a form", f"line {number}")
+            if not sound or not word or not concept_forms:
+                raise InputError(
+                    path, "is not a concept, its part of speech, a count and its forms", f"line {line_number}"
+                )
+            if word in words or forms.intersection(concept_forms) or len(set(concept_forms)) < len(concept_forms):
+                raise InputError(path, "repeats a concept or a form", f"line {line_number}")
             words.add(word)
-            forms.update(own)
-            concepts.append(Concept(word, cells[0], int(cells[1]), tuple(own)))
+            forms.update(concept_forms)
+            concepts.append(Concept(word, cells[0], int(cells[1]), tuple(concept_forms)))
         if not concepts:
             raise InputError(path, "has no concept")
         return cls(concepts)

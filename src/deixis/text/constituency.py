@@ -59,8 +59,8 @@ def constituency(words: Sequence[Word]) -> Tree:
     heads = projective_heads([-1 if word.head == index else word.head for index, word in enumerate(words)])
     dependents: list[list[int]] = [[] for _ in words]
     roots: list[int] = []
-    for number, head in enumerate(heads):
-        (roots if head < 0 else dependents[head]).append(number)
+    for index, head in enumerate(heads):
+        (roots if head < 0 else dependents[head]).append(index)
     projection = _Projection(words, dependents)
     parts = [projection.root(root) for root in roots]
     return flattened(parts[0] if len(parts) == 1 else Tree("S", tuple(parts)))
@@ -80,24 +80,24 @@ def projective_heads(heads: Sequence[int]) -> list[int]:
     if any(not -1 <= head < count or head == index for index, head in enumerate(heads)):
         raise DeixisError(f"a word hangs from no word among the {count}")
     while True:
-        ways = [_way_up(heads, number) for number in range(count)]
+        ways = [_way_up(heads, index) for index in range(count)]
         if _contiguous(ways):
             break
         crossed = [
-            (abs(number - head), number)
-            for number, head in enumerate(heads)
-            if head >= 0 and any(head not in ways[k] for k in range(min(number, head) + 1, max(number, head)))
+            (abs(index - head), index)
+            for index, head in enumerate(heads)
+            if head >= 0 and any(head not in ways[k] for k in range(min(index, head) + 1, max(index, head)))
         ]
-        _, number = min(crossed)
-        heads[number] = heads[heads[number]]
+        _, index = min(crossed)
+        heads[index] = heads[heads[index]]
     # The path to the root starts with the word itself.
     return [
         head if len(way) <= DEPENDENCY_DEPTH else way[-DEPENDENCY_DEPTH] for head, way in zip(heads, ways, strict=True)
     ]
 
 
-def _way_up(heads: Sequence[int], number: int) -> list[int]:
-    way = [number]
+def _way_up(heads: Sequence[int], index: int) -> list[int]:
+    way = [index]
     while heads[way[-1]] >= 0:
         way.append(heads[way[-1]])
         if len(way) > len(heads):
@@ -121,29 +121,29 @@ class _Projection:
     def __init__(self, words: Sequence[Word], dependents: Sequence[Sequence[int]]) -> None:
         self.words, self.dependents = words, dependents
 
-    def root(self, number: int) -> Tree:
-        node = self.phrase(number)
+    def root(self, index: int) -> Tree:
+        node = self.phrase(index)
         if node.is_leaf:
             return Tree("FRAG", (node,))
         return Tree("S", (node,)) if node.label == "VP" else node
 
-    def phrase(self, number: int) -> Tree:
-        word = self.words[number]
+    def phrase(self, index: int) -> Tree:
+        word = self.words[index]
         bare = word.relation in _BARE or word.tag == "PRP$" or not _is_word(word)
-        if bare and word.phrase is None and not self.dependents[number]:
-            return self.leaf(number)
-        kind = self.kind(number) if word.phrase is None else "NP"
+        if bare and word.phrase is None and not self.dependents[index]:
+            return self.leaf(index)
+        kind = self.kind(index) if word.phrase is None else "NP"
         if kind == "NP":
-            return self.noun_phrase(number)
-        return self.clause(number) if kind == "VP" else self.other_phrase(number, kind)
+            return self.noun_phrase(index)
+        return self.clause(index) if kind == "VP" else self.other_phrase(index, kind)
 
-    def leaf(self, number: int) -> Tree:
-        return Tree(self.words[number].tag or "X", token=number)
+    def leaf(self, index: int) -> Tree:
+        return Tree(self.words[index].tag or "X", token=index)
 
-    def kind(self, number: int) -> str:
+    def kind(self, index: int) -> str:
         """The label of the phrase that a word projects."""
-        tag, relation = self.words[number].tag, self.words[number].relation
-        below = {self.words[dependent].relation for dependent in self.dependents[number]}
+        tag, relation = self.words[index].tag, self.words[index].relation
+        below = {self.words[dependent].relation for dependent in self.dependents[index]}
         if relation in ("prep", "agent") or (tag in ("IN", "TO") and below & {"pobj", "pcomp"}):
             return "PP"
         if tag in ("NN", "NNS", "NNP", "NNPS") or tag in NOMINAL_TAGS:
@@ -159,33 +159,33 @@ class _Projection:
         by_tag = {"RB": "ADVP", "RBR": "ADVP", "RBS": "ADVP", "WRB": "WHADVP", "IN": "ADVP", "RP": "PRT", "UH": "INTJ"}
         return by_tag.get(tag, "FRAG")
 
-    def sides(self, number: int) -> tuple[list[int], list[int]]:
-        own = self.dependents[number]
-        return [d for d in own if d < number], [d for d in own if d > number]
-
-    def relation(self, number: int) -> str:
-        return self.words[number].relation
-
-    def phrases(self, numbers: Iterable[int]) -> list[Tree]:
-        return [self.phrase(number) for number in numbers]
-
-    def modifiers(self, numbers: Iterable[int]) -> list[Tree]:
-        """Phrases before a head that is not a verb; a single adverb is a bare tag ("very tall")."""
-        return [
-            self.leaf(number)
-            if self.relation(number) == "advmod" and not self.dependents[number]
-            else self.phrase(number)
-            for number in numbers
+    def sides(self, index: int) -> tuple[list[int], list[int]]:
+        dependents = self.dependents[index]
+        return [dependent for dependent in dependents if dependent < index], [
+            dependent for dependent in dependents if dependent > index
         ]
 
-    def noun_phrase(self, number: int) -> Tree:
-        left, right = self.sides(number)
-        outer, further = self._noun_group(number, left, right)
-        inner = [*self.modifiers(left[outer:]), self.leaf(number)]
+    def relation(self, index: int) -> str:
+        return self.words[index].relation
+
+    def phrases(self, indices: Iterable[int]) -> list[Tree]:
+        return [self.phrase(index) for index in indices]
+
+    def modifiers(self, indices: Iterable[int]) -> list[Tree]:
+        """Phrases before a head that is not a verb; a single adverb is a bare tag ("very tall")."""
+        return [
+            self.leaf(index) if self.relation(index) == "advmod" and not self.dependents[index] else self.phrase(index)
+            for index in indices
+        ]
+
+    def noun_phrase(self, index: int) -> Tree:
+        left, right = self.sides(index)
+        outer, further = self._noun_group(index, left, right)
+        inner = [*self.modifiers(left[outer:]), self.leaf(index)]
         while further and self.relation(right[0]) in _CLOSE:
             inner.append(self.phrase(right.pop(0)))
             further -= 1
-        node = Tree(self._noun_label(number, left[outer:]), tuple(inner))
+        node = Tree(self._noun_label(index, left[outer:]), tuple(inner))
         node, after = self.extended(node, right[:further], nested=True)
         if after:
             node = Tree(node.label, (node, *after))
@@ -196,12 +196,12 @@ class _Projection:
             node = Tree("S" if has_subject else node.label, (*before, node, *after))
         return node
 
-    def _noun_group(self, number: int, left: Sequence[int], right: Sequence[int]) -> tuple[int, int]:
+    def _noun_group(self, index: int, left: Sequence[int], right: Sequence[int]) -> tuple[int, int]:
         """How many dependents on the left are outside the noun's own group, and how many on the right are inside.
 
         Phrases before the group ("In the park , a man") are attached after everything that follows it.
         """
-        phrase = self.words[number].phrase
+        phrase = self.words[index].phrase
         if phrase is not None:
             return sum(dependent < phrase[0] for dependent in left), sum(dependent < phrase[1] for dependent in right)
         outer = next((n for n in range(len(left), 0, -1) if not self._in_noun_group(left, n - 1)), 0)
@@ -218,8 +218,8 @@ class _Projection:
         # An adverb or measure belongs to the group ("just two men") unless a comma follows it ("outside , a man").
         return relation in ("advmod", "npadvmod") and "punct" not in map(self.relation, left[place + 1 :])
 
-    def _noun_label(self, number: int, left: Sequence[int]) -> str:
-        word = self.words[number]
+    def _noun_label(self, index: int, left: Sequence[int]) -> str:
+        word = self.words[index]
         if word.tag in _WH_TAGS or any(self.words[d].tag in _WH_TAGS for d in left):
             return "WHNP"
         if word.phrase is not None:
@@ -228,8 +228,8 @@ class _Projection:
             return "QP"
         return "NML" if word.relation in ("compound", "nmod") else "NP"
 
-    def clause(self, number: int) -> Tree:
-        left, right = self.sides(number)
+    def clause(self, index: int) -> Tree:
+        left, right = self.sides(index)
         first = next((n for n in range(len(left), 0, -1) if self.relation(left[n - 1]) not in _VERB_GROUP), 0)
         before, group = left[:first], left[first:]
         joint = next((n for n, d in enumerate(right) if self.relation(d) in ("cc", "conj")), len(right))
@@ -237,7 +237,7 @@ class _Projection:
         while complements and self.relation(complements[-1]) == "punct":
             joint -= 1
             complements.pop()
-        node = Tree("VP", (self.leaf(number), *self.phrases(complements)))
+        node = Tree("VP", (self.leaf(index), *self.phrases(complements)))
         further = right[joint:]
         conjuncts = [dependent for dependent in further if self.relation(dependent) == "conj"]
         # "is riding and smiling" shares the auxiliary; "is riding and has smiled" does not.
@@ -251,10 +251,10 @@ class _Projection:
         node, after = self.extended(node, further[:clauses])
         if shared:
             node = self.with_auxiliaries(node, group)
-        return self.sentence(number, before, node, after, further[clauses:])
+        return self.sentence(index, before, node, after, further[clauses:])
 
-    def _has(self, number: int, relations: frozenset[str]) -> bool:
-        return any(self.relation(dependent) in relations for dependent in self.dependents[number])
+    def _has(self, index: int, relations: frozenset[str]) -> bool:
+        return any(self.relation(dependent) in relations for dependent in self.dependents[index])
 
     def with_auxiliaries(self, node: Tree, group: Sequence[int]) -> Tree:
         """One VP for each auxiliary, outward from the verb: `(VP is (VP being (VP eaten)))`."""
@@ -268,10 +268,10 @@ class _Projection:
         return Tree("VP", (*between, *node.children)) if between else node
 
     def sentence(
-        self, number: int, before: Sequence[int], node: Tree, after: Sequence[Tree], clauses: Sequence[int]
+        self, index: int, before: Sequence[int], node: Tree, after: Sequence[Tree], clauses: Sequence[int]
     ) -> Tree:
         """S of a subject and a VP, and SBAR if a subordinating or relative word comes first."""
-        relation = self.relation(number)
+        relation = self.relation(index)
         lead = 0
         subordinate = relation in ("relcl", "advcl", "ccomp", "acl", "pcomp", "csubj")
         while subordinate and lead < len(before) and self._leads(before[lead]):
@@ -288,14 +288,14 @@ class _Projection:
             return Tree("SBAR", (*self.phrases(before[:lead]), node))
         return node
 
-    def _leads(self, number: int) -> bool:
-        return self.relation(number) == "mark" or self.words[number].tag in _WH_TAGS
+    def _leads(self, index: int) -> bool:
+        return self.relation(index) == "mark" or self.words[index].tag in _WH_TAGS
 
-    def other_phrase(self, number: int, kind: str) -> Tree:
-        left, right = self.sides(number)
+    def other_phrase(self, index: int, kind: str) -> Tree:
+        left, right = self.sides(index)
         first = next((n for n in range(len(left), 0, -1) if self.relation(left[n - 1]) in SUBJECTS), 0)
         joint = next((n for n, d in enumerate(right) if self.relation(d) in ("cc", "conj", "punct")), len(right))
-        node = Tree(kind, (*self.modifiers(left[first:]), self.leaf(number), *self.phrases(right[:joint])))
+        node = Tree(kind, (*self.modifiers(left[first:]), self.leaf(index), *self.phrases(right[:joint])))
         node, after = self.extended(node, right[joint:])
         if first or after:
             node = Tree("S" if first else kind, (*self.phrases(left[:first]), node, *after))
@@ -324,11 +324,11 @@ class _Projection:
             waiting = []
         return node, waiting
 
-    def conjuncts(self, number: int, label: str) -> list[Tree]:
+    def conjuncts(self, index: int, label: str) -> list[Tree]:
         """A conjunct and its own conjuncts, as siblings."""
-        node = self.phrase(number)
-        _, right = self.sides(number)
-        phrase = self.words[number].phrase
+        node = self.phrase(index)
+        _, right = self.sides(index)
+        phrase = self.words[index].phrase
         if phrase is not None and phrase[1] > max(right, default=0):
             return [node]
         if right and node.label == label and self.relation(right[-1]) == "conj" and len(node.children) > 1:

@@ -63,14 +63,16 @@ class MentionText(NamedTuple):
 def mention_texts(mentions: Iterable[tuple[int, Sequence[str], tuple[str, ...]]]) -> list[MentionText]:
     """The mentions of one image, from the index of the caption, tokens and types, in the order of the captions."""
     mentions = list(mentions)
-    found = []
+    texts = []
     for index, (caption, tokens, types) in enumerate(mentions):
         beside = [
-            n for n, (other, _, own) in enumerate(mentions) if other == caption and not set(own).isdisjoint(types)
+            n
+            for n, (other, _, other_types) in enumerate(mentions)
+            if other == caption and not set(other_types).isdisjoint(types)
         ]
         words = tuple(token.lower() for token in tokens)
-        found.append(MentionText(words, types, sum(n < index for n in beside), len(beside)))
-    return found
+        texts.append(MentionText(words, types, sum(n < index for n in beside), len(beside)))
+    return texts
 
 
 def image_mentions(image: Image) -> tuple[list[MentionText], list[int], list[str]]:
@@ -100,10 +102,11 @@ def pair_features(first: MentionText, second: MentionText) -> list[float]:
     """Features shared by two mentions, independent of their order."""
     words, others = set(content(first.words)), set(content(second.words))
     heads = first.words[-1], second.words[-1]
-    counts = [next((NUMBERS[word] for word in m.words if word in NUMBERS), 0) for m in (first, second)]
-    colours = [COLOURS.intersection(m.words) for m in (first, second)]
+    counts = [next((NUMBERS[word] for word in mention.words if word in NUMBERS), 0) for mention in (first, second)]
+    colours = [COLOURS.intersection(mention.words) for mention in (first, second)]
     plural = [
-        m.words[-1].endswith("s") or m.words[-1] in ("men", "women", "people", "children") for m in (first, second)
+        mention.words[-1].endswith("s") or mention.words[-1] in ("men", "women", "people", "children")
+        for mention in (first, second)
     ]
     low, high = sorted((min(first.rivals, RIVALS), min(second.rivals, RIVALS)))
     values = [

@@ -47,8 +47,8 @@ class Dependencies:
     def edges(self, texts: Iterable[Tokens]) -> list[Edges]:
         keys = [tuple(text) for text in texts]
         new = list(dict.fromkeys(key for key in keys if key not in self._edges))
-        found = dict(zip(new, self._new(new), strict=True)) if new else {}
-        return [self._edges[key] if key in self._edges else found[key] for key in keys]
+        parsed = dict(zip(new, self._new(new), strict=True)) if new else {}
+        return [self._edges[key] if key in self._edges else parsed[key] for key in keys]
 
     def _new(self, texts: Sequence[tuple[str, ...]]) -> Iterable[Edges]:
         self._parser = self._parser or _parser()

@@ -50,35 +50,35 @@ def parties(sentence: Sentence) -> Parties | None:
     # "a group" of "a group of people" is not all of it.
     partial = {word.head for word in words if word.text == "of"}
     phrase_of = {head: span for head, span in heads.items() if head not in partial}
-    objects = [number for number in phrase_of if words[number].relation in ("dobj", "pobj")]
+    objects = [object_index for object_index in phrase_of if words[object_index].relation in ("dobj", "pobj")]
     # Objects of a verb before those of a preposition: what a man pushes before what he stands on.
-    for number in sorted(objects, key=lambda each: (words[each].relation, each)):
-        relation = words[number].head
+    for object_index in sorted(objects, key=lambda index: (words[index].relation, index)):
+        relation = words[object_index].head
         subject = _subject(words, relation)
         if subject is None or subject not in phrase_of:
             continue
-        found = Parties(phrase_of[subject], phrase_of[number], relation)
-        if _exchangeable(words, found, words[subject].tag, words[number].tag):
-            return found
+        candidate = Parties(phrase_of[subject], phrase_of[object_index], relation)
+        if _exchangeable(words, candidate, words[subject].tag, words[object_index].tag):
+            return candidate
     return None
 
 
-def _exchangeable(words: Sequence[Word], found: Parties, first_tag: str, second_tag: str) -> bool:
+def _exchangeable(words: Sequence[Word], candidate: Parties, first_tag: str, second_tag: str) -> bool:
     """Whether an exchange would be grammatical, and say something else."""
-    relation = words[found.relation]
+    relation = words[candidate.relation]
     lemmas = {words[relation.head].lemma} | ({relation.lemma} if relation.relation != "agent" else set())
     return (
         first_tag == second_tag in ("NN", "NNS")
-        and found.first[1] <= found.second[0]
+        and candidate.first[1] <= candidate.second[0]
         and not lemmas & MUTUAL
-        and _text(words, found.first) != _text(words, found.second)
+        and _text(words, candidate.first) != _text(words, candidate.second)
     )
 
 
-def exchange(sentence: Sentence, found: Parties) -> Tokens:
+def exchange(sentence: Sentence, roles: Parties) -> Tokens:
     """The lower-case tokens of a sentence with its parties exchanged."""
     tokens = tuple(token.lower() for token in sentence.tokens)
-    (start, end), (second_start, second_end) = found.first, found.second
+    (start, end), (second_start, second_end) = roles.first, roles.second
     return (
         *tokens[:start],
         *tokens[second_start:second_end],
@@ -94,20 +94,20 @@ def exchanged_captions(captions: Iterable[Sequence[str]], parser: Parser) -> Ite
     while batch := list(islice(waiting, BATCH)):
         read = list(parser.parse([tuple(token.lower() for token in tokens) for tokens in batch]))
         roles = [parties(sentence) for sentence in read]
-        made = [exchange(each, role) if role else None for each, role in zip(read, roles, strict=True)]
+        made = [exchange(sentence, role) if role else None for sentence, role in zip(read, roles, strict=True)]
         again = iter(parser.parse([tokens for tokens in made if tokens is not None]))
-        for sentence, found, tokens in zip(read, roles, made, strict=True):
-            if tokens is None or found is None:
+        for sentence, role, tokens in zip(read, roles, made, strict=True):
+            if tokens is None or role is None:
                 yield None
                 continue
             reread = next(again)
             other = parties(reread)
-            kept = other is not None and (
-                _text(reread.words, other.first) == _text(sentence.words, found.second)
-                and _text(reread.words, other.second) == _text(sentence.words, found.first)
-                and reread.words[other.relation].text == sentence.words[found.relation].text
+            survives = other is not None and (
+                _text(reread.words, other.first) == _text(sentence.words, role.second)
+                and _text(reread.words, other.second) == _text(sentence.words, role.first)
+                and reread.words[other.relation].text == sentence.words[role.relation].text
             )
-            yield Exchanged(tokens, _name(sentence.words, found.relation)) if kept else None
+            yield Exchanged(tokens, _name(sentence.words, role.relation)) if survives else None
 
 
 def _subject(words: Sequence[Word], relation: int) -> int | None:
@@ -134,7 +134,9 @@ def _name(words: Sequence[Word], relation: int) -> str:
 def _head(words: Sequence[Word], span: Span) -> int:
     """The word of a span that hangs from outside of it."""
     inside = range(*span)
-    return next((each for each in inside if words[each].head == each or words[each].head not in inside), span[1] - 1)
+    return next(
+        (index for index in inside if words[index].head == index or words[index].head not in inside), span[1] - 1
+    )
 
 
 def _text(words: Sequence[Word], span: Span) -> str:

@@ -119,10 +119,10 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
         least: area, as a share of the picture, of the smallest object that expressions are about. A label with a
             smaller object is left out, because an expression must be true of one object alone.
     """
-    found: list[Expression] = []
+    made: list[Expression] = []
     areas = _areas(objects.boxes)
     for label in dict.fromkeys(objects.labels):
-        same = np.array([index for index, own in enumerate(objects.labels) if own == label])
+        same = np.array([index for index, other in enumerate(objects.labels) if other == label])
         if not 2 <= len(same) <= MOST or areas[same].min() < least:
             continue
         boxes = objects.boxes[same]
@@ -130,23 +130,23 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
         np.fill_diagonal(overlaps, 0)
         if overlaps.max() > OVERLAP:
             continue
-        for (kind, name), place, landmark in _extremes(objects, same, areas):
+        for (kind, name), position, landmark in _extremes(objects, same, areas):
             templates = _WORDINGS[name]
             labels = (label,) if landmark is None else (label, objects.labels[landmark])
-            named = [_name(each, random) for each in labels]
+            named = [_name(object_label, random) for object_label in labels]
             text = templates[random.integers(len(templates))].format(*named)
-            found.append(
+            made.append(
                 Expression(
                     text,
                     kind,
                     label,
-                    int(same[place]),
-                    tuple(int(own) for own in same if own != same[place]),
+                    int(same[position]),
+                    tuple(int(other) for other in same if other != same[position]),
                     named[0],
                     landmark,
                 )
             )
-    return found
+    return made
 
 
 def _extremes(
@@ -155,25 +155,25 @@ def _extremes(
     """What can be said of one object of a label: name of the wording, place in `same`, index of the landmark."""
     boxes = objects.boxes[same]
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2
-    found: list[tuple[tuple[Kind, str], int, int | None]] = []
+    extremes: list[tuple[tuple[Kind, str], int, int | None]] = []
     axes: tuple[tuple[Kind, str, str], ...] = (("side", "left", "right"), ("height", "top", "bottom"))
     for axis, (kind, low, high) in enumerate(axes):
         for name, values in ((low, -centres[:, axis]), (high, centres[:, axis])):
-            place = _greatest(values, lambda first, second: first - second >= APART)
-            if place is not None:
-                found.append(((kind, name), place, None))
+            position = _greatest(values, lambda first, second: first - second >= APART)
+            if position is not None:
+                extremes.append(((kind, name), position, None))
     sizes = areas[same]
     for names, values in ((("big", "bigger"), sizes), (("small", "smaller"), 1 / np.maximum(sizes, 1e-6))):
-        place = _greatest(values, _times_larger)
-        if place is not None:
-            found.append((("size", names[len(same) > 2]), place, None))
+        position = _greatest(values, _times_larger)
+        if position is not None:
+            extremes.append((("size", names[len(same) > 2]), position, None))
     for landmark in _single_objects(objects):
         distances = _gaps(boxes, objects.boxes[landmark]) + 0.02
         for name, values in (("near", 1 / distances), ("far", distances)):
-            place = _greatest(values, _times_larger)
-            if place is not None and distances.max() - distances.min() >= APART:
-                found.append((("distance", name), place, landmark))
-    return found
+            position = _greatest(values, _times_larger)
+            if position is not None and distances.max() - distances.min() >= APART:
+                extremes.append((("distance", name), position, landmark))
+    return extremes
 
 
 def _single_objects(objects: LabelledBoxes) -> list[int]:
@@ -214,10 +214,10 @@ class ObjectPhrase(NamedTuple):
 
 def object_phrases(objects: LabelledBoxes, random: np.random.Generator, *, least: float = 0.002) -> list[ObjectPhrase]:
     """One phrase for every label of a picture; labels with an object below `least` of the picture are left out."""
-    found = []
+    phrases = []
     areas = _areas(objects.boxes)
     for label in dict.fromkeys(objects.labels):
-        same = tuple(index for index, own in enumerate(objects.labels) if own == label)
+        same = tuple(index for index, other_label in enumerate(objects.labels) if other_label == label)
         if areas[list(same)].min() < least:
             continue
         name = _name(label, random)
@@ -229,8 +229,8 @@ def object_phrases(objects: LabelledBoxes, random: np.random.Generator, *, least
             several = " ".join([*before, plural(last)])
             numbers = ("the", *([NUMBERS[len(same)]] if len(same) < len(NUMBERS) else []))
             text = f"{numbers[random.integers(len(numbers))]} {several}"
-        found.append(ObjectPhrase(text, same))
-    return found
+        phrases.append(ObjectPhrase(text, same))
+    return phrases
 
 
 def _name(label: str, random: np.random.Generator) -> str:

@@ -201,10 +201,10 @@ def _numbers(tokens: Tokens, said: set[str], random: np.random.Generator) -> Ite
 
 
 def _one_and_two(
-    tokens: Tokens, place: int, said: set[str], before: str, after: str, change: Callable[[str], str]
+    tokens: Tokens, index: int, said: set[str], before: str, after: str, change: Callable[[str], str]
 ) -> Iterator[FalseCaption]:
     """ "two dogs are running" as "a dog is running", and the reverse, where nothing else in the sentence changes."""
-    noun_place = place + 1
+    noun_place = index + 1
     while noun_place < len(tokens) and tokens[noun_place] in _MODIFIERS:
         noun_place += 1
     if noun_place + 1 >= len(tokens):
@@ -218,7 +218,7 @@ def _one_and_two(
     if said & _ANY_NUMBER or (after == "two" and noun not in _COUNTED):
         return
     made = (*tokens[:noun_place], new, verbs.get(following, following), *tokens[noun_place + 2 :])
-    yield FalseCaption("number", _with_word(made, place, after), before, after)
+    yield FalseCaption("number", _with_word(made, index, after), before, after)
 
 
 def _attributes(tokens: Tokens, said: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
@@ -276,27 +276,27 @@ def _order(tokens: Tokens, first: str, second: str) -> bool:
     return first in tokens and second in tokens and tokens.index(first) < tokens.index(second)
 
 
-def _before_noun(tokens: Tokens, place: int) -> bool:
+def _before_noun(tokens: Tokens, index: int) -> bool:
     """Whether a word follows, as a noun follows a colour; "orange ." and "white and" are not before one."""
-    following = tokens[place + 1] if place + 1 < len(tokens) else ""
+    following = tokens[index + 1] if index + 1 < len(tokens) else ""
     return following.isalpha() and following not in _NOT_NOUNS
 
 
-def _of_two_colours(tokens: Tokens, place: int) -> bool:
+def _of_two_colours(tokens: Tokens, index: int) -> bool:
     """Whether a colour is part of "black and white", or next to another colour."""
-    near = tokens[max(0, place - 2) : place] + tokens[place + 1 : place + 3]
+    near = tokens[max(0, index - 2) : index] + tokens[index + 1 : index + 3]
     return any(token in _GROUP for token in near)
 
 
-def _noun(tokens: Tokens, place: int) -> str:
+def _noun(tokens: Tokens, index: int) -> str:
     """The first word after a modifier that is none."""
-    return next((token for token in tokens[place + 1 :] if token not in _MODIFIERS), "")
+    return next((token for token in tokens[index + 1 :] if token not in _MODIFIERS), "")
 
 
-def _with_word(tokens: Tokens, place: int, word: str) -> Tokens:
+def _with_word(tokens: Tokens, index: int, word: str) -> Tokens:
     """The tokens with another word at a place, and "a" or "an" before it as it needs."""
-    before = tokens[:place]
-    following = tokens[place + 1 :]
+    before = tokens[:index]
+    following = tokens[index + 1 :]
     if before and before[-1] in ("a", "an"):
         before = (*before[:-1], _article(word))
     return (*before, _article(following[0]) if word == "a" else word, *following)
@@ -319,8 +319,8 @@ def balanced(made: Sequence[Made], changes: Sequence[FalseCaption], random: np.r
     rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for row, change in enumerate(changes):
         rows[change.kind, change.before, change.after].append(row)
-    kept: list[int] = []
+    chosen: list[int] = []
     for (kind, before, after), here in rows.items():
         count = len(here) if kind == "role" else min(len(here), len(rows.get((kind, after, before), ())))
-        kept += random.permutation(here)[:count].tolist()
-    return [made[row] for row in sorted(kept)]
+        chosen += random.permutation(here)[:count].tolist()
+    return [made[row] for row in sorted(chosen)]

@@ -161,8 +161,8 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, token_lists: Sequence[Sequence[str]], y: Any = None) -> Self:
         """Fit to the distinct vectors of the words of token lists, each counted once."""
         words = sorted({token for tokens in token_lists for token in tokens if has_content(token)})
-        array, found = self.vectors.look_up(words)
-        distinct = np.unique(array[found], axis=0)
+        array, has_vector = self.vectors.look_up(words)
+        distinct = np.unique(array[has_vector], axis=0)
         if len(distinct) < self.minimum_words:
             distinct = np.unique(np.concatenate([distinct, self.vectors.table[: self.minimum_words]]), axis=0)
         distinct = distinct.astype(np.float64)
@@ -171,8 +171,8 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"{self.n_components} components need as many words with vectors, {len(distinct)} are there"
             )
         # With fewer words than dimensions the words span fewer: whitening keeps what they span.
-        kept = min(self.vectors.dimension, np.linalg.matrix_rank(distinct - distinct.mean(axis=0)))
-        ica = FastICA(kept, max_iter=self.ica_iterations, random_state=self.random_state)
+        rank = min(self.vectors.dimension, np.linalg.matrix_rank(distinct - distinct.mean(axis=0)))
+        ica = FastICA(rank, max_iter=self.ica_iterations, random_state=self.random_state)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             ica.fit(distinct)
@@ -270,10 +270,10 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _word_tables(self, words: list[str]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
         """For each component, the words with a share in it and their gradients (words, 2 · dimensions)."""
-        array, found = self.vectors.look_up(words)
-        found &= np.array([has_content(word) for word in words], dtype=bool)
+        array, counts = self.vectors.look_up(words)
+        counts &= np.array([has_content(word) for word in words], dtype=bool)
         samples = (array - self.mean_) @ self.unmixing_.T
-        shares = self.mixture_.predict_proba(samples) * found[:, None] if words else np.zeros((0, self.n_components))
+        shares = self.mixture_.predict_proba(samples) * counts[:, None] if words else np.zeros((0, self.n_components))
         for k in range(self.mixture_.n_components):
             chosen = np.flatnonzero(shares[:, k] > _SMALLEST_SHARE)
             gradients = shares[chosen, k, None] * _component_gradients(self.mixture_, samples[chosen], k)

@@ -253,13 +253,13 @@ def _weighted_medians(data: _Samples, weights: Floats) -> Floats:
     length = int(np.sqrt(count)) + 1
     starts = np.arange(0, count, length)
     medians = np.empty((len(weights), len(data.order)))
-    for d, order in enumerate(data.order):
+    for dimension, order in enumerate(data.order):
         ordered = weights.take(order, axis=1)
         reached = np.add.reduceat(ordered, starts, axis=1).cumsum(axis=1)
         half = 0.5 * reached[:, -1]
         for k, segment in enumerate((reached < half[:, None]).sum(axis=1)):
             before = reached[k, segment - 1] if segment else 0.0
             inside = before + ordered[k, segment * length : (segment + 1) * length].cumsum()
-            place = min(segment * length + int(np.searchsorted(inside, half[k])), count - 1)
-            medians[k, d] = data.values[order[place], d]
+            position = min(segment * length + int(np.searchsorted(inside, half[k])), count - 1)
+            medians[k, dimension] = data.values[order[position], dimension]
     return medians

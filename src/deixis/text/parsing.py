@@ -181,11 +181,11 @@ def check_copy(folder: Path) -> None:
     """Raise `InputError` unless the files of a copied model are exactly those on the list."""
     listed = msgspec.json.decode((files("deixis.text") / "models" / "spacy_copies.json").read_bytes())
     expected: dict[str, str] = listed.get(folder.parent.name, {})
-    found = {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    for name in sorted(expected.keys() | found.keys()):
-        if name not in found:
+    copied = {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    for name in sorted(expected.keys() | copied.keys()):
+        if name not in copied:
             raise InputError(folder.parent, "is missing; reinstall the package", name)
-        with found[name].open("rb") as stream:
+        with copied[name].open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != expected.get(name):
                 raise InputError(folder.parent, "is not the published file: its SHA-256 differs", name)
 

@@ -33,9 +33,9 @@ def phrases_in(tokens: Sequence[str]) -> list[tuple[int, int]]:
     from deixis.text.chunker import Chunker
     from deixis.text.entity_types import EntityTypes
 
-    found = Chunker.load().phrases(tokens)
-    types = EntityTypes.load().types_in(tokens, found)
-    return [span for span, own in zip(found, types, strict=True) if NOT_VISUAL not in own] or found
+    spans = Chunker.load().phrases(tokens)
+    types = EntityTypes.load().types_in(tokens, spans)
+    return [span for span, span_types in zip(spans, types, strict=True) if NOT_VISUAL not in span_types] or spans
 
 
 def token_places(sentence: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
@@ -48,14 +48,14 @@ def token_places(sentence: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
     # For each place in the sentence, the place in its composed form.
     places = list(range(len(sentence) + 1))
     if len(composed) != len(sentence):
-        places = [len(unicodedata.normalize("NFC", sentence[:place])) for place in places]
-    found, place = [], 0
+        places = [len(unicodedata.normalize("NFC", sentence[:position])) for position in places]
+    token_spans, position = [], 0
     for token in tokens:
-        start = composed.index(token, place)
-        place = start + len(token)
+        start = composed.index(token, position)
+        position = start + len(token)
         # A composed character ends where the last of its parts does.
-        found.append((bisect_right(places, start) - 1, bisect_right(places, place) - 1))
-    return found
+        token_spans.append((bisect_right(places, start) - 1, bisect_right(places, position) - 1))
+    return token_spans
 
 
 def trimmed(tokens: Sequence[str], text: str) -> tuple[int, int]:

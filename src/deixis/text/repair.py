@@ -33,17 +33,17 @@ def _gather(words: list[Word], start: int, end: int) -> None:
     inside = range(start, end)
     tops = [n for n in inside if words[n].head not in inside or words[n].head == n]
     # No word of the phrase is above the top nearest to the root, so attaching the phrase there makes no cycle.
-    top = min(tops, key=lambda number: _depth(words, number))
+    top = min(tops, key=lambda index: _depth(words, index))
     head = top if len(tops) == 1 and _nominal(words[top]) else _head(words, inside, tops)
     outer = head if words[top].head == top else words[top].head
     relation = _outer_relation(words, top, head)
     words[head] = replace(words[head], head=outer, relation=relation, phrase=(start, end))
-    for number in inside:
-        if number != head and number in tops:
-            words[number] = replace(words[number], head=head, relation=_inner_relation(words[number], number < head))
-    for number, word in enumerate(words):
-        if number not in inside and word.head in inside:
-            words[number] = replace(word, head=head)
+    for index in inside:
+        if index != head and index in tops:
+            words[index] = replace(words[index], head=head, relation=_inner_relation(words[index], index < head))
+    for index, word in enumerate(words):
+        if index not in inside and word.head in inside:
+            words[index] = replace(word, head=head)
 
 
 def _head(words: Sequence[Word], inside: range, tops: Sequence[int]) -> int:
@@ -73,9 +73,9 @@ def _inner_relation(word: Word, before: bool) -> str:
     return known if before or known in ("prep", "cc", "case") else "dep"
 
 
-def _depth(words: Sequence[Word], number: int) -> int:
+def _depth(words: Sequence[Word], index: int) -> int:
     depth = 0
-    while words[number].head != number and depth <= len(words):
-        number = words[number].head
+    while words[index].head != index and depth <= len(words):
+        index = words[index].head
         depth += 1
     return depth

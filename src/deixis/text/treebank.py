@@ -44,8 +44,8 @@ class Treebank:
     def trees(self, texts: Iterable[Tokens]) -> list[Tree]:
         keys = [tuple(text) for text in texts]
         new = list(dict.fromkeys(key for key in keys if key not in self._trees))
-        found = dict(zip(new, self._new(new), strict=True)) if new else {}
-        return [self._trees.get(key) or found[key] for key in keys]
+        parsed = dict(zip(new, self._new(new), strict=True)) if new else {}
+        return [self._trees.get(key) or parsed[key] for key in keys]
 
     def _new(self, texts: Sequence[tuple[str, ...]]) -> list[Tree]:
         try:
@@ -94,14 +94,14 @@ def corpus_treebank(corpus: Corpus, source: str) -> Treebank:
 
 def corpus_texts(corpus: Corpus) -> list[tuple[str, ...]]:
     """The tokens of all captions and phrases, each once, in order."""
-    found: dict[tuple[str, ...], None] = {}
+    texts: dict[tuple[str, ...], None] = {}
     for image in corpus:
         for caption in image.captions:
             tokens = tokens_of(caption)
-            found[tokens] = None
+            texts[tokens] = None
             for phrase in caption.phrases:
-                found[tokens[phrase.start : phrase.end]] = None
-    return list(found)
+                texts[tokens[phrase.start : phrase.end]] = None
+    return list(texts)
 
 
 def cached_path(corpus: Corpus, parser: str) -> Path:
@@ -121,10 +121,10 @@ def chunk_tree(tokens: int, spans: Sequence[Span]) -> Tree:
     '(NP (X a) (X dog))'
     """
     children: list[Tree] = []
-    place = 0
+    position = 0
     for start, end in [*spans, (tokens, tokens)]:
-        children += [Tree("X", token=number) for number in range(place, start)]
+        children += [Tree("X", token=token_index) for token_index in range(position, start)]
         if end > start:
-            children.append(Tree("NP", tuple(Tree("X", token=number) for number in range(start, end))))
-        place = end
+            children.append(Tree("NP", tuple(Tree("X", token=token_index) for token_index in range(start, end))))
+        position = end
     return children[0] if len(children) == 1 and not children[0].is_leaf else Tree("S", tuple(children))

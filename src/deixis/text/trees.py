@@ -165,7 +165,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _json_trees(path: str | Path, lines: Sequence[str]) -> Iterator[TokensAndTree]:
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -173,7 +173,7 @@ def _json_trees(path: str | Path, lines: Sequence[str]) -> Iterator[TokensAndTre
             tree = tree_from_data(record.tree)
             check_tree(tree, len(record.tokens))
         except (msgspec.DecodeError, DeixisError, RecursionError) as fault:
-            raise InputError(path, f"is no tree ({fault})", f"line {number}") from None
+            raise InputError(path, f"is no tree ({fault})", f"line {line_number}") from None
         yield record.tokens, tree
 
 
@@ -200,27 +200,27 @@ class _Open:
 def _bracket_trees(path: str | Path, lines: Sequence[str]) -> Iterator[TokensAndTree]:
     stack: list[_Open] = []
     tokens: list[str] = []
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         for piece in _PIECE.findall(line):
-            place = f"line {number}"
+            location = f"line {line_number}"
             if piece == "(":
                 if stack and stack[-1].word:
-                    raise InputError(path, f"node {stack[-1].label} has a word and a bracket", place)
-                stack.append(_Open(number))
+                    raise InputError(path, f"node {stack[-1].label} has a word and a bracket", location)
+                stack.append(_Open(line_number))
                 if len(stack) > DEPTH_LIMIT:
-                    raise InputError(path, f"a tree is deeper than {DEPTH_LIMIT} nodes", place)
+                    raise InputError(path, f"a tree is deeper than {DEPTH_LIMIT} nodes", location)
             elif not stack:
-                raise InputError(path, f"{piece!r} stands outside all brackets", place)
+                raise InputError(path, f"{piece!r} stands outside all brackets", location)
             elif piece != ")":
                 top = stack[-1]
                 if top.word or top.children:
-                    raise InputError(path, f"{piece!r} stands beside other parts of node {top.label}", place)
+                    raise InputError(path, f"{piece!r} stands beside other parts of node {top.label}", location)
                 if top.label:
                     top.word = piece
                 else:
                     top.label = piece
             else:
-                node = _closed(path, place, stack.pop(), tokens, outermost=not stack)
+                node = _closed(path, location, stack.pop(), tokens, outermost=not stack)
                 if stack:
                     stack[-1].children.append(node)
                 else:
@@ -230,18 +230,18 @@ def _bracket_trees(path: str | Path, lines: Sequence[str]) -> Iterator[TokensAnd
         raise InputError(path, "a bracket is not closed", f"line {stack[-1].line}")
 
 
-def _closed(path: str | Path, place: str, node: _Open, tokens: list[str], *, outermost: bool) -> Tree:
+def _closed(path: str | Path, location: str, node: _Open, tokens: list[str], *, outermost: bool) -> Tree:
     # The Treebank's own files have an outermost bracket without a label.
     label = _unescape(node.label) or ("ROOT" if outermost and node.children else "")
     if not label:
-        raise InputError(path, "a bracket has no label", place)
+        raise InputError(path, "a bracket has no label", location)
     if node.word:
         if outermost:
-            raise InputError(path, f"tag {label} is in no node", place)
+            raise InputError(path, f"tag {label} is in no node", location)
         tokens.append(_unescape(node.word))
         return Tree(label, token=len(tokens) - 1)
     if not node.children and not outermost:
-        raise InputError(path, f"node {label} is over no word", place)
+        raise InputError(path, f"node {label} is over no word", location)
     return Tree(label, tuple(node.children))
 
 

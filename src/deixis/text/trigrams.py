@@ -45,4 +45,4 @@ class Trigrams:
 def _steps(sentence: Sequence[str]) -> Iterable[tuple[tuple[str, str], str]]:
     """Every word with the two before it."""
     padded = (_START, _START, *sentence, _END)
-    return (((padded[place - 2], padded[place - 1]), padded[place]) for place in range(2, len(padded)))
+    return (((padded[index - 2], padded[index - 1]), padded[index]) for index in range(2, len(padded)))

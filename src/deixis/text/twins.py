@@ -58,10 +58,10 @@ def corpus_twins(corpus: Corpus) -> list[Twins]:
     path = cached_twins(corpus)
     if not path.exists():
         captions = [(image.id, tokens_of(caption)) for image in corpus for caption in image.captions]
-        found = exchanged_captions([tokens for _, tokens in captions], load_parser(PARSER))
+        exchanged = exchanged_captions([tokens for _, tokens in captions], load_parser(PARSER))
         made = [
-            Twins(name, other.relation, " ".join(own), " ".join(other.tokens))
-            for (name, own), other in zip(captions, found, strict=True)
+            Twins(name, other.relation, " ".join(caption_tokens), " ".join(other.tokens))
+            for (name, caption_tokens), other in zip(captions, exchanged, strict=True)
             if other
         ]
         write_twins(path, made)
@@ -78,24 +78,24 @@ def parties(twins: Twins) -> tuple[Tokens, Tokens] | None:
     length = len(true)
     if length != len(false) or true == false:
         return None
-    first = next(place for place in range(length) if true[place] != false[place])
-    last = next(place for place in range(length, 0, -1) if true[place - 1] != false[place - 1])
-    found: tuple[Tokens, Tokens] | None = None
+    first = next(index for index in range(length) if true[index] != false[index])
+    last = next(index for index in range(length, 0, -1) if true[index - 1] != false[index - 1])
+    longest: tuple[Tokens, Tokens] | None = None
     for start in range(first + 1):
         for end in range(last, length + 1):
             for stop in range(start + 1, end - 1):
                 for onset in range(stop + 1, end):
                     one, two = true[start:stop], true[onset:end]
-                    longer = found is None or len(one) + len(two) > len(found[0]) + len(found[1])
+                    longer = longest is None or len(one) + len(two) > len(longest[0]) + len(longest[1])
                     if longer and false[start:end] == two + true[stop:onset] + one:
-                        found = one, two
-    return found
+                        longest = one, two
+    return longest
 
 
 def reversible(twins: Twins, types: EntityTypes) -> bool:
     """Whether both parties are people or animals, so that the exchanged caption may well be true of another picture."""
-    found = parties(twins)
-    return found is not None and all(ANIMATE.intersection(types.types(party)) for party in found)
+    exchanged = parties(twins)
+    return exchanged is not None and all(ANIMATE.intersection(types.types(party)) for party in exchanged)
 
 
 def cached_twins(corpus: Corpus) -> Path:
@@ -114,10 +114,10 @@ def write_twins(path: str | Path, twins: Sequence[Twins]) -> None:
 
 def read_twins(path: str | Path) -> list[Twins]:
     """Read a file written by `write_twins`. Raises `InputError` that names the line."""
-    found = []
-    for number, line in enumerate(read_regular(path, TABLE_LIMIT).splitlines(), start=1):
+    twins = []
+    for line_number, line in enumerate(read_regular(path, TABLE_LIMIT).splitlines(), start=1):
         try:
-            found.append(msgspec.json.decode(line, type=Twins))
+            twins.append(msgspec.json.decode(line, type=Twins))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-            raise InputError(path, f"is no pair of captions ({fault})", f"line {number}") from None
-    return found
+            raise InputError(path, f"is no pair of captions ({fault})", f"line {line_number}") from None
+    return twins

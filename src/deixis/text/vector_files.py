@@ -115,17 +115,17 @@ def _binary_entries(
     if count * (width + 2) > path.stat().st_size:
         raise InputError(path, f"is too short for the {count:,} vectors of {dimension} it announces", "line 1")
     with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for number in range(1, count + 1):
+        for word_number in range(1, count + 1):
             end = data.find(b" ", start, start + WORD_LIMIT)
             if end < 0 or end + 1 + width > len(data):
-                raise InputError(path, "ends early, or is not a word, a space and a vector", f"word {number}")
+                raise InputError(path, "ends early, or is not a word, a space and a vector", f"word {word_number}")
             # Some writers end an entry with a line end, others do not.
             word = data[start:end].lstrip(b"\n").decode(errors="replace")
             start = end + 1 + width
             if wanted is None or word in wanted:
                 vector = np.frombuffer(data[end + 1 : start], dtype="<f4")
                 if not np.isfinite(vector).all():
-                    raise InputError(path, "has a number that is not finite", f"word {number} ({word!r})")
+                    raise InputError(path, "has a number that is not finite", f"word {word_number} ({word!r})")
                 yield word, array("f", vector.astype(np.float32).tobytes())
 
 
@@ -135,12 +135,12 @@ def _text_entries(
     """Words and vectors of a text file; lines of unwanted words are passed over after counting their spaces."""
     dimension = header[1] if header is not None else 0
     limit = WORD_LIMIT + (dimension or DIMENSION_LIMIT) * _NUMBER_LIMIT
-    number = 1 if header is not None else 0
+    line_number = 1 if header is not None else 0
     entries = 0
     while line := stream.readline(limit):
-        number += 1
+        line_number += 1
         if len(line) == limit:
-            raise InputError(path, "is too long for a word and its vector", f"line {number}")
+            raise InputError(path, "is too long for a word and its vector", f"line {line_number}")
         line = line.rstrip()
         if not line:
             continue
@@ -149,7 +149,7 @@ def _text_entries(
         if not dimension:
             dimension = spaces
         if spaces < dimension or not dimension:
-            raise InputError(path, f"has {spaces} numbers where {dimension or 1} are due", f"line {number}")
+            raise InputError(path, f"has {spaces} numbers where {dimension or 1} are due", f"line {line_number}")
         # Some words of the large GloVe files have spaces in them, so the numbers are counted from the end.
         split = line.find(b" ") if spaces == dimension else len(line.rsplit(b" ", dimension)[0])
         word = line[:split].decode(errors="replace")
@@ -158,7 +158,7 @@ def _text_entries(
                 vector = _numbers(line[split + 1 :])
             except ValueError:
                 raise InputError(
-                    path, f"has something that is no finite number after {word!r}", f"line {number}"
+                    path, f"has something that is no finite number after {word!r}", f"line {line_number}"
                 ) from None
             yield word, vector
     if header is not None and entries != header[0]:

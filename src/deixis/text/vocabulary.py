@@ -34,15 +34,15 @@ class Vocabulary:
     """
 
     def __init__(self, counts: Mapping[str, int], *, minimum_count: int = 1, maximum_size: int | None = None) -> None:
-        kept = [(word, count) for word, count in counts.items() if count >= minimum_count and word not in SPECIALS]
-        kept.sort(key=lambda pair: (-pair[1], pair[0]))
-        kept = kept[:maximum_size]
+        entries = [(word, count) for word, count in counts.items() if count >= minimum_count and word not in SPECIALS]
+        entries.sort(key=lambda pair: (-pair[1], pair[0]))
+        entries = entries[:maximum_size]
         #: The words by rank; the id of `words[i]` is `i + len(SPECIALS)`.
-        self.words = tuple(word for word, _ in kept)
-        self.counts = tuple(count for _, count in kept)
+        self.words = tuple(word for word, _ in entries)
+        self.counts = tuple(count for _, count in entries)
         #: Number of words of the counted text that are not in the vocabulary.
         self.unknown_count = sum(counts.values()) - sum(self.counts)
-        self._ids = {word: number for number, word in enumerate(self.words, start=len(SPECIALS))}
+        self._ids = {word: token_id for token_id, word in enumerate(self.words, start=len(SPECIALS))}
 
     @classmethod
     def of(
@@ -64,8 +64,8 @@ class Vocabulary:
 
     def count(self, word: str) -> int:
         """How often a word was seen; 0 for one that is not in the vocabulary."""
-        number = self._ids.get(word)
-        return 0 if number is None else self.counts[number - len(SPECIALS)]
+        token_id = self._ids.get(word)
+        return 0 if token_id is None else self.counts[token_id - len(SPECIALS)]
 
     @property
     def total(self) -> int:
@@ -90,18 +90,18 @@ class Vocabulary:
     def decode(self, ids: Iterable[int]) -> tuple[str, ...]:
         """The words of ids up to the first end, without pads and start."""
         words = []
-        for number in ids:
-            if number == END:
+        for token_id in ids:
+            if token_id == END:
                 break
-            if number not in (PAD, START):
-                words.append(self.token(number))
+            if token_id not in (PAD, START):
+                words.append(self.token(token_id))
         return tuple(words)
 
-    def token(self, number: int) -> str:
+    def token(self, token_id: int) -> str:
         """The token of one id."""
-        if not 0 <= number < len(self):
-            raise DeixisError(f"token id {number} is outside the vocabulary of {len(self)}")
-        return SPECIALS[number] if number < len(SPECIALS) else self.words[number - len(SPECIALS)]
+        if not 0 <= token_id < len(self):
+            raise DeixisError(f"token id {token_id} is outside the vocabulary of {len(self)}")
+        return SPECIALS[token_id] if token_id < len(SPECIALS) else self.words[token_id - len(SPECIALS)]
 
     def save(self, path: str | Path) -> None:
         """Write a text file with one `token<TAB>count` per line, line number (from 0, after the header) = id."""
@@ -119,12 +119,12 @@ class Vocabulary:
         if lines[0] != _HEADER:
             raise InputError(path, f"is not a vocabulary file (its first line is not {_HEADER!r})")
         counts: dict[str, int] = {}
-        for number, line in enumerate(lines[1:], start=2):
+        for line_number, line in enumerate(lines[1:], start=2):
             word, tab, count = line.partition("\t")
-            if not line and number == len(lines):
+            if not line and line_number == len(lines):
                 break
             if not tab or not word or word in counts or not (count.isascii() and count.isdigit()):
-                raise InputError(path, "is not a new token, a tab and a count", f"line {number}")
+                raise InputError(path, "is not a new token, a tab and a count", f"line {line_number}")
             counts[word] = int(count)
         return cls._from_lines(path, counts)
 

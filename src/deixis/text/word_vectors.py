@@ -91,11 +91,11 @@ class WordVectors:
     def look_up(self, words: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The vectors of words, (words, dimension), and which words have one; the others are zero."""
         rows = [self.rows(word) for word in words]
-        found = np.array([len(of_word) > 0 for of_word in rows], dtype=bool)
+        has_vector = np.array([len(of_word) > 0 for of_word in rows], dtype=bool)
         array = np.zeros((len(words), self.dimension), dtype=np.float32)
-        for number in np.flatnonzero(found):
-            array[number] = self.table[rows[number]].mean(axis=0)
-        return array, found
+        for index in np.flatnonzero(has_vector):
+            array[index] = self.table[rows[index]].mean(axis=0)
+        return array, has_vector
 
     def missing(self, token_lists: Iterable[Iterable[str]]) -> Counter[str]:
         """Counts of the words of token lists that have no vector."""
