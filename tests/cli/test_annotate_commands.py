@@ -148,7 +148,10 @@ def test_settings_are_explained_and_changed(corpus: Path, tmp_path: Path) -> Non
     assert "first_items" in run("settings")
     project = tmp_path / "project.db"
     run("init", corpus, project)
-    run("settings", project, "first_items=10", "skip_requirement=['people']", "address=https://work.example.org")
+    shown = run("settings", project, "first_items=10", "skip_requirement=['people']", "address=https://work.example.org")
+    assert "first_items" in shown
+    assert "lease_seconds" not in shown
+    assert "Restart the server" in shown
     changed = {row["name"]: row["value"] for row in json.loads(run("settings", project, "--json"))}
     assert (changed["first_items"], changed["skip_requirement"]) == (10, ["people"])
     assert run("invite", project).startswith("https://work.example.org/join#")
@@ -163,6 +166,13 @@ def test_settings_are_explained_and_changed(corpus: Path, tmp_path: Path) -> Non
     ):
         with pytest.raises(DeixisError, match=problem):
             run("settings", project, wrong)
+
+
+def test_an_export_without_a_finished_image_says_so(corpus: Path, tmp_path: Path) -> None:
+    run("init", corpus, tmp_path / "project.db", "--solo")
+    with pytest.raises(DeixisError, match="no image is finished yet"):
+        run("export", tmp_path / "project.db", tmp_path / "out", "--finished-only", "--pictures")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_backup_is_a_project(corpus: Path, tmp_path: Path) -> None:

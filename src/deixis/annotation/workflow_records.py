@@ -191,7 +191,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ge=0,
             le=1,
         ),
-    ] = 0.6
+    ] = 0.5
     test_attempts: Annotated[int, about("How often a worker may take the test of a task.", ge=0)] = 2
     test_explained: Annotated[
         bool, about("After a test, show which answers were wrong and why. Switch it off if workers could pass them on.")

@@ -212,6 +212,8 @@ def export(
     check_free(out, force)
     with open_project(project) as workbench:
         exported = workbench.export(finished_only=finished_only)
+        if finished_only and not len(exported.corpus):
+            raise DeixisError("no image is finished yet; `deixis annotate status` shows what is open")
         corpus = _with_pictures(workbench, exported.corpus) if pictures else exported.corpus
     counts = {"images_with_open_questions": exported.unfinished}
     write_out(corpus, out, to=to, pictures=pictures, force=force, json=json, counts=counts)

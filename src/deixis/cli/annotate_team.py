@@ -163,7 +163,7 @@ def settings(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the settings of a project and what they mean, or change some.
+    """List the settings of a project and what they mean, or change some and show these.
 
     Restart the project's server after a change.
 
@@ -172,6 +172,7 @@ def settings(
     from deixis.annotation.project_settings import describe_settings
     from deixis.cli.output import console, print_json
 
+    pairs = []
     if project is None:
         rows = describe_settings()
     else:
@@ -188,10 +189,13 @@ def settings(
     from rich.table import Table
 
     table = Table("setting", "value" if project else "default", "meaning")
-    for row in rows:
+    names = {name for name, _, _ in pairs} or {row.name for row in rows}
+    for row in (row for row in rows if row.name in names):
         changed = "" if row.value == row.default else f"\n(default: {_shown(row.default) or 'none'})"
         table.add_row(row.name, _shown(row.value) + changed, row.meaning)
     console().print(table)
+    if pairs:
+        typer.echo("Restart the server of the project")
 
 
 def rules(
