@@ -148,7 +148,9 @@ def test_settings_are_explained_and_changed(corpus: Path, tmp_path: Path) -> Non
     assert "first_items" in run("settings")
     project = tmp_path / "project.db"
     run("init", corpus, project)
-    shown = run("settings", project, "first_items=10", "skip_requirement=['people']", "address=https://work.example.org")
+    shown = run(
+        "settings", project, "first_items=10", "skip_requirement=['people']", "address=https://work.example.org"
+    )
     assert "first_items" in shown
     assert "lease_seconds" not in shown
     assert "Restart the server" in shown
