@@ -65,21 +65,26 @@ class BundleModel(OnnxModel):
         return self._grounder.localize(self.as_picture(image), phrases)
 
     def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
-        """Scores are log probabilities or, where the bundle says so, with how well the sentence matches the picture."""
+        """Scores are log probabilities or, where the bundle says so, with how well the sentence matches the picture.
+
+        Texts that differ only in a final full stop are one sentence.
+        """
         if "describe" not in self.abilities:
             raise self.cannot("describe")
         captioner = self._captioner
         pixels = image.captioned if isinstance(image, SeenPicture) else captioner.prepare(self.as_picture(image))
         match = captioner.settings.match
-        most = max(count, captioner.settings.decoding.beam) if match else count
+        most = max(count, captioner.settings.decoding.beam)
         maps = None
         if isinstance(captioner, OnnxCaptioner):
             maps = self._maps(pixels[None], captioner.settings.side)
             spoken = captioner.describe(maps, most)
         else:
             spoken = captioner.describe(pixels, most)
+        sentences = [each.sentence for each in spoken]
+        spoken = [each for index, each in enumerate(spoken) if each.sentence not in sentences[:index]]
         if not match or not spoken:
-            return spoken
+            return spoken[:count]
         if maps is None or captioner.settings.side != self._manifest.side:
             embedded = self._embedded([image])
         else:

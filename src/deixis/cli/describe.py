@@ -63,8 +63,10 @@ def describe(
 ) -> None:
     """Describe pictures in sentences, or their regions in phrases.
 
-    Retrieved phrases come with the detailed ones first ("a white and gray cat with a striped tail" before "a cat"), and
-    near-duplicates are left out. Pictures that cannot be read are listed at the end, with exit code 2.
+    The best comes first. Of retrieved phrases, detailed ones come before short ones ("a white and gray cat with a
+    striped tail" before "a cat"), and near-duplicates are left out. --json adds scores: the cosine of a retrieved
+    phrase, the log probability of a generated sentence. Compare scores within one picture only. Pictures that cannot be
+    read are listed at the end, with exit code 2.
 
     Examples: deixis describe cat.jpg; deixis describe cat.jpg --model runs/hm-lstm --regions --out cat.png
     """
@@ -138,9 +140,9 @@ def _draw(picture: Picture, name: str, description: PictureDescription, target: 
     from deixis.corpus import Box
     from deixis.vision.drawing.pages import Finding, draw_findings
 
-    findings = [Finding(tuple((caption.text, f"{caption.score:.2f}") for caption in description.captions))]
+    findings = [Finding(tuple((caption.text, "") for caption in description.captions))]
     for box, own in groupby(description.regions, key=lambda each: each.box):
-        lines = tuple((each.text, f"{each.score:.2f}") for each in own)
+        lines = tuple((each.text, f"{each.score:.2f}" if each.by == "retrieval" else "") for each in own)
         findings.append(Finding(lines, box and Box(*box), lines[0][0]))
     write_drawing(draw_findings(picture, [finding for finding in findings if finding.lines], name), target)
 
@@ -148,14 +150,8 @@ def _draw(picture: Picture, name: str, description: PictureDescription, target: 
 def _print(description: PictureDescription) -> None:
     from deixis.cli.output import print_table
 
-    said = description.captions or description.regions
-    score = "score" if any(each.by == "generation" for each in said) else "cosine"
     if description.captions:
-        rows = [[caption.text, f"{caption.score:.3f}"] for caption in description.captions]
-        print_table(description.picture, ["text", score], rows)
+        print_table(description.picture, ["text"], [[caption.text] for caption in description.captions])
         return
-    rows = [
-        [region.text, ", ".join(f"{side:.0f}" for side in region.box or ()), f"{region.score:.3f}"]
-        for region in description.regions
-    ]
-    print_table(description.picture, ["text", "box", score], rows)
+    rows = [[region.text, ", ".join(f"{side:.0f}" for side in region.box or ())] for region in description.regions]
+    print_table(description.picture, ["text", "box"], rows)
