@@ -151,8 +151,8 @@ def test_whole_numbers_that_would_be_rounded_are_refused(run, tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (np.zeros((100, 20)), "shape (100, 20): 100 images with 5 captions each need 500 captions, not 20; it looks "
-         "like captions × images: transpose it"),
+        (np.zeros((100, 20)), "shape (100, 20): 100 images with 5 captions each need 500 captions, not 20; images "
+         "and captions look exchanged: transpose the matrix"),
         (np.zeros((20, 40)), "for 2 captions per image give --captions-per-image 2"),
         (np.zeros((20, 41)), "need 100 captions, not 41"),
         (np.zeros(100), "shape (100,): must be a matrix, images × captions"),
@@ -252,3 +252,6 @@ def test_other_mistakes_are_told_in_one_line(run, matrix, tmp_path):
     assert "second embeddings, row 0: NaN" in line
     np.save(tmp_path / "captions.npy", np.zeros((20, 4)))
     assert "has 4 dimensions, but images.npy has 3" in refused(run("embeddings", *pair))
+    np.save(pair[1], np.ones((9, 3)))
+    line = refused(run("embeddings", *pair))
+    assert f"{pair[1]}: shape (9, 3), images.npy (4, 3): 4 images with 5 captions each need 20 captions, not 9" in line

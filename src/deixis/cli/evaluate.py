@@ -99,7 +99,10 @@ def scores(
 
     record = Record(out, force, {"scores": file} | ({} if ids is None else {"ids": ids}))
     matrix = _open_matrix(file, "images × captions")
-    owners, reference = _checked_owners(file, matrix.shape, captions_per_image, caption_images, corpus, split, ids)
+    where = f"shape {matrix.shape}"
+    owners, reference = _checked_owners(
+        file, matrix.shape, where, captions_per_image, caption_images, corpus, split, ids
+    )
     _report(str(file), lambda: MatrixScores(matrix), owners, folds, record, as_json, reference)
 
 
@@ -135,7 +138,8 @@ def embeddings(
             captions, f"has {right.shape[1]} dimensions, but {images.name} has {left.shape[1]}", f"shape {right.shape}"
         )
     shape = len(left), len(right)
-    owners, reference = _checked_owners(captions, shape, captions_per_image, caption_images, corpus, split, ids)
+    where = f"shape {right.shape}, {images.name} {left.shape}"
+    owners, reference = _checked_owners(captions, shape, where, captions_per_image, caption_images, corpus, split, ids)
     sources = f"{images} and {captions}"
     _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, record, as_json, reference)
 
@@ -163,17 +167,21 @@ def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
 def _checked_owners(
     path: Path,
     shape: tuple[int, ...],
+    where: str,
     captions_per_image: int | None,
     caption_images: Path | None,
     corpus: str | None,
     split: str,
     ids: Path | None,
 ) -> tuple[npt.NDArray[np.int64], CorpusReference | None]:
-    """The image of each caption, and the split it is from where a corpus was given."""
+    """The image of each caption, and the split it is from where a corpus was given.
+
+    `shape` is (images, captions); `where` describes the arrays of the file in messages.
+    """
     if corpus is None:
         if ids is not None:
             raise DeixisError("--ids is checked against a corpus: give it with --corpus")
-        return _owners(path, shape, captions_per_image, caption_images), None
+        return _owners(path, shape, where, captions_per_image, caption_images), None
     if captions_per_image is not None or caption_images is not None:
         raise DeixisError("--corpus says which captions an image has: give no --captions-per-image or --caption-images")
     import numpy as np
@@ -192,7 +200,7 @@ def _checked_owners(
         raise InputError(
             path,
             f"{split} of {opened.name or corpus} has {len(images):,} images and {len(owners):,} captions",
-            f"shape ({shape[0]}, {shape[1]})",
+            where,
         )
     if ids is not None:
         check_list(ids, opened, chosen)
@@ -200,7 +208,7 @@ def _checked_owners(
 
 
 def _owners(
-    path: Path, shape: tuple[int, ...], captions_per_image: int | None, caption_images: Path | None
+    path: Path, shape: tuple[int, ...], where: str, captions_per_image: int | None, caption_images: Path | None
 ) -> npt.NDArray[np.int64]:
     """The image of each caption, from the number of captions per image or from a file."""
     from deixis.metrics.ranking import captions_evenly
@@ -214,13 +222,13 @@ def _owners(
     if captions != images * per_image:
         hint = ""
         if images == captions * per_image:
-            hint = "; it looks like captions × images: transpose it"
+            hint = "; images and captions look exchanged: transpose the matrix, or exchange the files"
         elif captions % images == 0:
             hint = f"; for {captions // images} captions per image give --captions-per-image {captions // images}"
         raise InputError(
             path,
             f"{images} images with {per_image} captions each need {images * per_image} captions, not {captions}{hint}",
-            f"shape ({images}, {captions})",
+            where,
         )
     return captions_evenly(images, per_image)
 
