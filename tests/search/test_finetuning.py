@@ -123,3 +123,7 @@ def test_the_command_writes_nothing_that_is_no_better(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
     done = CliRunner().invoke(app, [*asked[:-1], "nothing"])
     assert "unknown model" in str(done.exception)
+    for file in (tmp_path / "mine").glob("captions.*"):
+        file.unlink()
+    done = CliRunner().invoke(app, asked)
+    assert "mine: has no captions: add a captions.csv with the columns file and caption" in str(done.exception)

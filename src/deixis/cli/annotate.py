@@ -11,7 +11,7 @@ import typer
 from deixis.cli.annotate_serve import serve
 from deixis.cli.annotate_simulate import SettingsOption, links, read_settings, simulate
 from deixis.cli.annotate_team import ProjectPath, backup, invite, open_project, reinstate, rules, settings, suspend
-from deixis.cli.options import Force, Json
+from deixis.cli.options import NO_CAPTIONS, Force, Json
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -90,9 +90,7 @@ def init(
     own_rules = None if rules_in is None else read_rules(rules_in)
     images = cut(open_corpus(corpus, pictures=pictures_in), split or (), None, limit, None)
     if len(images) and not any(image.captions for image in images):
-        raise InputError(
-            corpus, "has no captions; of a folder, they stand in a .txt beside each picture or in captions.csv"
-        )
+        raise InputError(corpus, NO_CAPTIONS)
     places = {"corpus": _lasting(corpus), "pictures": _lasting(pictures_in), "known_corpus": _lasting(known)}
     with progress_bar("Finding mentions") as progress:
         create_project(

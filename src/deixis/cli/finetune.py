@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.options import ForceFolder, Json, ModelDevice, PicturesIn, Seed
+from deixis.cli.options import NO_CAPTIONS, ForceFolder, Json, ModelDevice, PicturesIn, Seed
 from deixis.cli.output_files import check_free, print_replaced, staged
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
     from deixis.adapters.bundles import Bundle
@@ -41,9 +41,9 @@ def finetune(
 ) -> None:
     """Fine-tune a model on your own captioned pictures (a few hundred or more), and report whether it helped.
 
-    FOLDER has a captions.csv (file, caption), or a .txt beside each picture, or is any other corpus. A tenth of the
-    pictures decides when to stop; a fifth is held out to measure the result, together with general pictures. A model
-    that is not better is not written, and the exit code is 1.
+    FOLDER has a captions.csv with the columns file and caption, one line per caption, or a .txt beside each picture; or
+    it is any other corpus. A tenth of the pictures decides when to stop; a fifth is held out to measure the result,
+    together with general pictures. A model that is not better is not written, and the exit code is 1.
 
     Example: deixis finetune my-photos --out my-model && deixis index ~/Pictures --model onnx:my-model
     """
@@ -60,7 +60,10 @@ def finetune(
     with staged(out, force) as staging:
         with busy("Reading"):
             base = _start(model, staging.path.with_name(f"{out.name}-start"))
-            corpus, general_corpus = open_corpus(folder, pictures=pictures_in), open_corpus(general)
+            corpus = open_corpus(folder, pictures=pictures_in)
+            if not any(image.captions for image in corpus):
+                raise InputError(folder, NO_CAPTIONS)
+            general_corpus = open_corpus(general)
         with busy("Reading pictures, then training"):
             outcome, manifest = run_finetuning(
                 base,

@@ -58,6 +58,11 @@ Features = Annotated[
         show_default="extracted and cached",
     ),
 ]
+#: What a folder of pictures without captions lacks.
+NO_CAPTIONS = (
+    "has no captions: add a captions.csv with the columns file and caption, one line per caption, "
+    "or a .txt beside each picture"
+)
 PicturesIn = Annotated[
     Path | None,
     typer.Option(
