@@ -251,8 +251,9 @@ class DeixisBaseTask(PictureTask):
         return Loss(self.recipe.twins.weight * loss, {"twins": loss, "twins.right": (true > false).float().mean()})
 
     def validate(self) -> Mapping[str, float]:
-        """Retrieval, `grounding` of phrases and of `expressions`, and how many `twins` of each kind are told apart.
+        """Retrieval, `grounding` of phrases and of `expressions`, and `twins`.
 
+        `twins` is how often the true caption scores higher than the false one, by kind of change.
         `balance` weighs retrieval and grounding, for choosing an epoch: `rsum` and twice each R@1 of grounding.
         """
         found = {"grounding": recalls(self.grounding.grounder, self.grounding.validation)}

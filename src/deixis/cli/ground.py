@@ -33,9 +33,9 @@ def ground(
     """Find the phrases of a sentence in pictures: whether each is there, and a box in pixels.
 
     "There" is how likely the picture shows the phrase, "place" how likely the box is correct if it does. Phrases that
-    are probably not there get no box in the table and the drawing; --json has all boxes. A plural ("two dogs") gets a
-    box for each thing that can be told apart: `boxes` in --json, where `box` is that of the whole phrase. Exit code 1
-    if no phrase is in any picture.
+    are probably not there get no box in the table and the drawing; --json has all boxes. A plural ("two dogs") gets one
+    box per thing found: `boxes` in --json, where `box` covers the whole phrase. Exit code 1 if no phrase is in any
+    picture.
 
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """

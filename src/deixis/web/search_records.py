@@ -58,7 +58,7 @@ class Grounded(msgspec.Struct, frozen=True):
     start: int
     end: int
     box: Box
-    #: Of a plural the boxes of its things, where they can be told apart; otherwise the one box.
+    #: For a plural phrase one box per thing found; otherwise the one box.
     boxes: list[Box]
     #: How likely the box is the right one if the thing is in the picture.
     score: Share
