@@ -46,9 +46,9 @@ check: $(VENV)/.installed-check
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/performance.py run
 
-# The site in site/, from the Markdown pages in docs/; fails on dead links.
+# The site in site/, from the Markdown pages in docs/; fails on dead links (with --quiet, MkDocs would not count them).
 docs: pages
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The generated pages: results of the papers, plots, commands, recipes, settings, API, performance.
 pages: plots

@@ -30,6 +30,30 @@ def test_every_relative_link_leads_to_a_file(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_to_a_heading_leads_to_one(document: Path) -> None:
+    missing = []
+    for link, heading in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text(encoding="utf-8")):
+        target = document.parent / link if link else document
+        if target.suffix == ".md" and heading not in _anchors(target.read_text(encoding="utf-8")):
+            missing.append(f"{link}#{heading}")
+    assert missing == []
+
+
+def _anchors(text: str) -> set[str]:
+    """The names of a page's headings in addresses, on the site and in the repository."""
+    headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+def test_the_site_is_built_so_that_dead_links_fail() -> None:
+    """MkDocs counts the warnings of --strict only without --quiet."""
+    [command] = re.findall(r"(?m)^\t.*mkdocs build.*$", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert "--strict" in command
+    assert "--quiet" not in command
+    assert "make docs" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_a_page_has_at_most_2500_words(document: Path) -> None:
     text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
     text = re.sub(r"\]\([^)]*\)", "]", text)
