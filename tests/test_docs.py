@@ -151,11 +151,10 @@ def test_the_recipe_and_the_python_of_the_training_page_run(
     assert (tmp_path / "runs" / "demo" / "model.json").exists()
 
 
-def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert snippets
-    for snippet in snippets:
-        exec(compile(snippet, "README.md", "exec"), {})  # noqa: S102
+def test_the_python_of_the_datasets_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
+    [snippet] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(snippet, "datasets.md", "exec"), {})  # noqa: S102
     assert "people" in capsys.readouterr().out
 
 
