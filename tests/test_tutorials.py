@@ -25,6 +25,7 @@ SERVERS = (["deixis", "serve"], ["deixis", "annotate", "serve"])
 MAY_FIND_NOTHING = (["deixis", "finetune"], ["deixis", "doctor"], ["deixis", "search"])
 #: What a tutorial has when it cannot be run as written: smaller or fewer.
 SMALLER = {
+    "evaluate-your-model": {'("deixis-base"), "scenes"': '("deixis-base"), "scenes:100"'},
     "fine-tune": {"--limit 200": "--limit 120", "--epochs 3": "--epochs 1"},
     "reproduce-a-table": {"--limit 300": "--limit 60", " --set sampler.n": " --set schedule.epochs=1 --set sampler.n"},
 }
@@ -61,6 +62,8 @@ def test_a_tutorial_runs(tutorial: Path, tmp_path: Path, monkeypatch: pytest.Mon
             allowed = (0, 1) if any(words[: len(command)] == command for command in MAY_FIND_NOTHING) else (0,)
             assert code in allowed, line
             finished = finished and code == 0
+    if "chance" in names:  # "three times as many pictures among the first ten as chance"
+        assert 2.5 < names["result"].figures["text_to_image.r@10"] / names["chance"]["text_to_image"]["r@10"] < 3.5
 
 
 @pytest.mark.slow
