@@ -40,7 +40,7 @@ from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
 from deixis.loading import load_search_model
 from deixis.search.catalogue import Catalogue
-from deixis.search.stores.approximate import ApproximateIndex, rows_to_train
+from deixis.search.stores.approximate import ApproximateIndex, sample_size
 from deixis.search.stores.exact import ExactIndex, Nearest
 from deixis.search.stores.milvus import MilvusIndex
 from deixis.search.stores.vector_stores import bring_store_up_to_date, choose_store
@@ -321,7 +321,7 @@ def main() -> None:
             fill_faiss(exact, embeddings)
             record["build_s"]["FAISS, exact"] = round(time.perf_counter() - start, 1)
             start = time.perf_counter()
-            sample = np.sort(np.random.default_rng(0).choice(total, rows_to_train(total), replace=False))
+            sample = np.sort(np.random.default_rng(0).choice(total, sample_size(total), replace=False))
             approximate = ApproximateIndex.trained(
                 embeddings[sample].astype(np.float32), total, lambda ids: embeddings[ids - 1].astype(np.float32)
             )

@@ -126,7 +126,7 @@ def main(work: Path, pictures: Path, names: list[str], step: int, store: str) ->
     load_faiss()
     if store not in ("exact", "approximate"):
         importlib.import_module("pymilvus")
-    indexing.COMMIT_FILES, indexing.BATCH, tidying.ROWS_OF_NO_USE = 4, 2, 0
+    indexing.COMMIT_FILES, indexing.BATCH, tidying.UNUSED_ROWS = 4, 2, 0
     whole = work / "whole"
     in_child(run, whole, pictures, names[-1], store)
     wanted = in_child(contents, whole)

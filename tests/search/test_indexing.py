@@ -235,7 +235,7 @@ def test_another_model_builds_beside_and_takes_over_when_whole(library: Library)
 
 
 def test_rows_of_pictures_that_are_gone_are_taken_out(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tidying, "ROWS_OF_NO_USE", 5)
+    monkeypatch.setattr(tidying, "UNUSED_ROWS", 5)
     paths = paint_many(library.pictures, 30)
     library.update()
     before, size = library.contents(), index_status(library.index).bytes

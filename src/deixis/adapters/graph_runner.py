@@ -52,14 +52,14 @@ class GraphRunner:
             raise
         except Exception as fault:  # onnxruntime raises classes of its own, without a common base.
             raise InputError(path, f"cannot be run by onnxruntime ({_brief(fault)}); {REMEDY}") from None
-        for output, (own, shape) in zip(outputs, shapes.items(), strict=True):
+        for output, (output_name, shape) in zip(outputs, shapes.items(), strict=True):
             if output.ndim != len(shape) or any(
                 wanted not in (size, ANY) for size, wanted in zip(output.shape, shape, strict=True)
             ):
-                problem = f"gives {own!r} of the shape {output.shape}, and the manifest says {shape}"
+                problem = f"gives {output_name!r} of the shape {output.shape}, and the manifest says {shape}"
                 raise InputError(path, f"{problem}; {REMEDY}")
             if not np.isfinite(output).all():
-                raise InputError(path, f"gives values in {own!r} that are no numbers; {REMEDY}")
+                raise InputError(path, f"gives values in {output_name!r} that are no numbers; {REMEDY}")
         return outputs
 
     def _opened(self, name: str, side: int, batch: int) -> InferenceSession:

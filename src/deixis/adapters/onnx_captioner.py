@@ -74,13 +74,13 @@ class OnnxCaptioner:
             self._next, first, tuple(states), end=END, width=max(count, decoding.beam), longest=decoding.longest
         )
         rated = [(words, score / (len(words) + 1) ** decoding.length_power) for words, score in sentences]
-        rated.sort(key=lambda each: -each[1])
+        rated.sort(key=lambda caption: -caption[1])
         return [
             Description(" ".join(self._vocabulary.decode(words)), score, "generation") for words, score in rated[:count]
         ]
 
     def _next(self, last: Array, states: tuple[Array, ...], words: Array) -> tuple[Array, tuple[Array, ...]]:
-        inputs = {"words": last, **{f"state_{number}": state for number, state in enumerate(states)}}
+        inputs = {"words": last, **{f"state_{index}": state for index, state in enumerate(states)}}
         logits, *after = self._run(CAPTION_STEP, inputs, self._shapes(len(last)))
         log_probabilities = _allowed(logits, [PAD, UNKNOWN, START])
         size = self.settings.decoding.distinct_runs
@@ -91,7 +91,7 @@ class OnnxCaptioner:
 
     def _shapes(self, sentences: int) -> dict[str, tuple[int, ...]]:
         hidden = self.settings.model.hidden
-        states = {f"next_{number}": (sentences, hidden) for number in range(self._states)}
+        states = {f"next_{index}": (sentences, hidden) for index in range(self._states)}
         return {"logits": (sentences, len(self._vocabulary)), **states}
 
 
@@ -130,7 +130,7 @@ def beam_search(
         finished += [
             (row.tolist(), float(score)) for row, score in zip(words, following[:, end], strict=True) if score > -np.inf
         ]
-        finished = sorted(finished, key=lambda each: -each[1])[:width]
+        finished = sorted(finished, key=lambda sentence: -sentence[1])[:width]
         following[:, end] = -np.inf
         flat = following.ravel()
         most = min(width, flat.size)

@@ -50,8 +50,8 @@ class SeenRegions(NamedTuple):
 class OnnxGrounder:
     def __init__(self, run: GraphRunner, settings: GroundingSettings, vocabulary: Vocabulary) -> None:
         self._run, self._settings, self._vocabulary = run, settings, vocabulary
-        own = GROUNDING_BACKBONE in run.bundle.manifest.files
-        self._backbone = GROUNDING_BACKBONE if own else BACKBONE
+        has_backbone = GROUNDING_BACKBONE in run.bundle.manifest.files
+        self._backbone = GROUNDING_BACKBONE if has_backbone else BACKBONE
 
     def look(self, picture: Picture) -> SeenRegions:
         """Find and encode the regions of a picture."""
@@ -63,9 +63,9 @@ class OnnxGrounder:
         boxes, types, scores = self._run(
             PROPOSALS, levels, {"boxes": (1, ANY, 4), "types": (1, ANY, ANY), "scores": (1, ANY)}
         )
-        kept = suppress(boxes[0], scores[0], OVERLAP, self._settings.regions)
-        regions = {"boxes": boxes[:, kept], "types": types[:, kept]}
-        shape = {"encoded": (1, len(kept), self._settings.width)}
+        chosen = suppress(boxes[0], scores[0], OVERLAP, self._settings.regions)
+        regions = {"boxes": boxes[:, chosen], "types": types[:, chosen]}
+        shape = {"encoded": (1, len(chosen), self._settings.width)}
         (encoded,) = self._run(REGIONS, {**levels, **regions}, shape)
         return SeenRegions(picture.size, regions["boxes"], encoded)
 
@@ -75,7 +75,7 @@ class OnnxGrounder:
         seen = image if isinstance(image, SeenRegions) else self.look(image)
         if not asked:
             return []
-        mentions = [each.mention for each in asked]
+        mentions = [phrase.mention for phrase in asked]
         boxes, logits = self._point(seen, mentions)
         several = plural_boxes(mentions, lambda singles: self._point(seen, singles))
         # The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
@@ -84,14 +84,16 @@ class OnnxGrounder:
         size = np.array([*seen.size, *seen.size], np.float32)
         return [
             Grounding(
-                each.text,
-                each.start,
-                each.end,
-                as_box(round(side, 1) for side in (own[region] * size).tolist()),
+                phrase.text,
+                phrase.start,
+                phrase.end,
+                as_box(round(side, 1) for side in (phrase_boxes[region] * size).tolist()),
                 round(min(float(scores[region]), 1.0), 4),
                 boxes=tuple(as_box(round(side, 1) for side in (box * size).tolist()) for box in others),
             )
-            for each, own, scores, region, others in zip(asked, boxes, covered, best.tolist(), several, strict=True)
+            for phrase, phrase_boxes, scores, region, others in zip(
+                asked, boxes, covered, best.tolist(), several, strict=True
+            )
         ]
 
     def localize(self, picture: Picture, phrases: Sequence[Tokens]) -> Localized:
@@ -107,11 +109,13 @@ class OnnxGrounder:
         """Boxes `(phrases, regions, 4)` in [0, 1], moved for each phrase, and their logits `(phrases, regions)`."""
         mentions = [Mention.of(phrase) for phrase in phrases]
         # Phrases of one sentence are read together.
-        sentences = {sentence: row for row, sentence in enumerate(dict.fromkeys(each.sentence for each in mentions))}
+        sentences = {
+            sentence: row for row, sentence in enumerate(dict.fromkeys(mention.sentence for mention in mentions))
+        }
         tokens = np.full((1, len(sentences), max(map(len, sentences))), PAD, np.int64)
         for sentence, row in sentences.items():
             tokens[0, row, : len(sentence)] = self._vocabulary.encode(sentence)
-        spans = np.array([(sentences[each.sentence], each.start, each.end) for each in mentions], np.int64)
+        spans = np.array([(sentences[mention.sentence], mention.start, mention.end) for mention in mentions], np.int64)
         captions = dict(zip(("caption", "start", "end"), spans.T[:, None], strict=True))
         inputs: dict[str, Any] = {"encoded": seen.encoded, "boxes": seen.boxes, "tokens": tokens, **captions}
         shape = (1, len(mentions), seen.boxes.shape[1])

@@ -67,17 +67,17 @@ def chosen(
     top = np.argpartition(-scores, most - 1)[:most]
     top = top[np.lexsort((top, -scores[top]))]
     least = scores[top[0]] - ABOUT * (scores[top[0]] - np.median(scores))
-    near = [number for number in top.tolist() if scores[number] >= least]
-    near.sort(key=lambda number: -len(telling_words(bank[number])))
-    kept: list[int] = []
+    near = [entry for entry in top.tolist() if scores[entry] >= least]
+    near.sort(key=lambda entry: -len(telling_words(bank[entry])))
+    picked: list[int] = []
     known = list(used)
-    for number in [*near, *top.tolist()[len(near) :]]:
-        if telling_words(bank[number]) and not any(_alike(bank[number], other) for other in known):
-            kept.append(number)
-            known.append(bank[number])
-        if len(kept) == count:
+    for entry in [*near, *top.tolist()[len(near) :]]:
+        if telling_words(bank[entry]) and not any(_alike(bank[entry], other) for other in known):
+            picked.append(entry)
+            known.append(bank[entry])
+        if len(picked) == count:
             break
-    return [(bank[number], float(scores[number])) for number in kept]
+    return [(bank[entry], float(scores[entry])) for entry in picked]
 
 
 def _alike(first: Tokens, second: Tokens) -> bool:
@@ -114,10 +114,10 @@ def retrieved_regions(
     described: list[list[Description]] = [[] for _ in boxes]
     used: list[Tokens] = []
     for region in suppress(np.asarray(boxes), best, OVERLAP, most).tolist():
-        found = chosen(bank, scores[:, region], count, used)
-        used += [tokens for tokens, _ in found]
+        phrases = chosen(bank, scores[:, region], count, used)
+        used += [tokens for tokens, _ in phrases]
         box = as_box(boxes[region])
-        described[region] = [Description(" ".join(tokens), score, "retrieval", box) for tokens, score in found]
+        described[region] = [Description(" ".join(tokens), score, "retrieval", box) for tokens, score in phrases]
     return best_regions(np.asarray(boxes), described, best, most)
 
 
@@ -130,6 +130,6 @@ def best_regions(
         boxes: `(regions, 4)`.
         scores: `(regions,)` of the descriptions.
     """
-    worth = np.array([region for region, own in enumerate(described) if own], np.int64)
-    kept = worth[suppress(boxes[worth], scores[worth], OVERLAP, most)]
-    return [described[region] for region in kept.tolist()]
+    worth = np.array([region for region, descriptions in enumerate(described) if descriptions], np.int64)
+    picked = worth[suppress(boxes[worth], scores[worth], OVERLAP, most)]
+    return [described[region] for region in picked.tolist()]

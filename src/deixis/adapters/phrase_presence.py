@@ -32,8 +32,8 @@ def presence(model: SearchModel, picture: Pictures, phrases: Sequence[str]) -> l
     odds = (
         fitted.base
         + fitted.score * scores
-        + fitted.commonness * np.array([each.commonness for each in asked])
-        + fitted.several * np.array([each.several for each in asked])
+        + fitted.commonness * np.array([phrase.commonness for phrase in asked])
+        + fitted.several * np.array([phrase.several for phrase in asked])
     )
     chances: NDArray[np.float64] = 1 / (1 + np.exp(-np.clip(odds, -50, 50)))
-    return [None if each.unknown else round(float(chance), 4) for each, chance in zip(asked, chances, strict=True)]
+    return [None if phrase.unknown else round(float(chance), 4) for phrase, chance in zip(asked, chances, strict=True)]

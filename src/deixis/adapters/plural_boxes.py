@@ -62,10 +62,10 @@ def one_of(phrase: Tokens) -> OneOfSeveral | None:
     """
     words = [word.lower() for word in phrase]
     numbers = [NUMBERS.get(word) or (int(word) if word.isdecimal() and len(word) < 3 else 0) for word in words]
-    most = next((number for number in numbers if 1 < number <= max(NUMBERS.values())), 0)
-    for place, word in enumerate(words[1:-1], start=1):
-        if word == "of" and words[place - 1] in _COLLECTIONS:
-            words = words[place + 1 :]
+    most = next((count for count in numbers if 1 < count <= max(NUMBERS.values())), 0)
+    for index, word in enumerate(words[1:-1], start=1):
+        if word == "of" and words[index - 1] in _COLLECTIONS:
+            words = words[index + 1 :]
             break
     while words and (words[0] in _QUANTIFIERS or words[0] in NUMBERS or words[0].isdecimal()):
         del words[0]
@@ -78,12 +78,12 @@ def one_of(phrase: Tokens) -> OneOfSeveral | None:
 def plural_boxes(phrases: Sequence[Tokens], point: Point) -> list[Array]:
     """The boxes of each phrase `(boxes, 4)` in [0, 1], two or more of them; none for a phrase that has one box."""
     boxes = [np.empty((0, 4), np.float32) for _ in phrases]
-    asked = [(place, one) for place, phrase in enumerate(phrases) if (one := one_of(phrase)) is not None]
+    asked = [(index, one) for index, phrase in enumerate(phrases) if (one := one_of(phrase)) is not None]
     if asked:
-        for (place, one), own, logits in zip(asked, *point([one.tokens for _, one in asked]), strict=True):
-            chosen = choose_boxes(own, logits, one.most)
+        for (index, one), phrase_boxes, logits in zip(asked, *point([one.tokens for _, one in asked]), strict=True):
+            chosen = choose_boxes(phrase_boxes, logits, one.most)
             if len(chosen) > 1:
-                boxes[place] = own[chosen]
+                boxes[index] = phrase_boxes[chosen]
     return boxes
 
 
@@ -105,7 +105,7 @@ def choose_boxes(boxes: Array, logits: Array, most: int, share: float = SHARE, p
             candidates.append(region)
     values = votes[candidates] ** power
     apart = _inside(boxes[candidates]) <= OVERLAP
-    chosen = [candidates[place] for place in _best_set(values, apart, most)]
+    chosen = [candidates[index] for index in _best_set(values, apart, most)]
     return sorted(chosen, key=lambda region: float(boxes[region, 0]))
 
 
@@ -113,16 +113,16 @@ def _best_set(values: Array, apart: Array, most: int) -> list[int]:
     """The places of the largest sum of which every two are apart, by exhaustive search with a bound; values fall."""
     best: tuple[float, list[int]] = (0.0, [])
 
-    def extend(place: int, chosen: list[int], value: float) -> None:
+    def extend(index: int, chosen: list[int], value: float) -> None:
         nonlocal best
         if value > best[0]:
             best = (value, chosen)
         left = most - len(chosen)
-        if place == len(values) or not left or value + values[place : place + left].sum() <= best[0]:
+        if index == len(values) or not left or value + values[index : index + left].sum() <= best[0]:
             return
-        if apart[place, chosen].all():
-            extend(place + 1, [*chosen, place], value + float(values[place]))
-        extend(place + 1, chosen, value)
+        if apart[index, chosen].all():
+            extend(index + 1, [*chosen, index], value + float(values[index]))
+        extend(index + 1, chosen, value)
 
     extend(0, [], 0.0)
     return best[1]

@@ -156,15 +156,15 @@ def best_cells(words: Rows, cells: Cells) -> Rows:
     real = np.flatnonzero(flat.any(1))
     flat = flat[real]
     having, starts = np.unique(real // longest, return_index=True)
-    found = np.zeros((len(cells), texts), np.float32)
+    sums = np.zeros((len(cells), texts), np.float32)
     step = max(1, VALUES_AT_ONCE // (cells.shape[1] * max(numbers, len(flat))))
     for start in range(0, len(cells) if len(real) else 0, step):
         part = cells[start : start + step].reshape(-1, numbers).astype(np.float32)
         products = part @ flat.T
         products /= np.maximum(np.sqrt(np.einsum("cn,cn->c", part, part)), 1e-12)[:, None]
         best = products.reshape(-1, cells.shape[1], len(flat)).max(1)
-        found[start : start + step, having] = np.add.reduceat(best, starts, axis=1)
-    return found.T
+        sums[start : start + step, having] = np.add.reduceat(best, starts, axis=1)
+    return sums.T
 
 
 def words_of(text: Text) -> Sequence[str]:

@@ -106,7 +106,8 @@ def _stored(path: Path) -> dict[str, list[Array]]:
     names = WeightFile(path)
     arrays = load(path.read_bytes())
     return {
-        name: [arrays[names.shared(each)] for each in (name, name + SCALE) if each in names] for name in names.names("")
+        name: [arrays[names.shared(array_name)] for array_name in (name, name + SCALE) if array_name in names]
+        for name in names.names("")
     }
 
 

@@ -148,15 +148,15 @@ class Catalogue:
     def _checked(self) -> Catalogue:
         try:
             # First what there is: a view in a table's place may never end.
-            found = self._all("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'")
-            if not any(each[:2] == ("table", "meta") for each in found):
+            rows = self._all("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'")
+            if not any(row[:2] == ("table", "meta") for row in rows):
                 raise _damaged(self.path, "it has no table of settings")
             version = self.meta("version")
             if version not in ("1", str(VERSION)):
                 raise InputError(self.path, f"is of version {version}, this program reads 1 to {VERSION}; {REMEDY}")
             self._has_details = version != "1"
             tables = _SCHEMA + (_DETAILS if self._has_details else "")
-            if {_spaced(str(each[2])) for each in found} != {_spaced(part) for part in tables.split(";")} - {""}:
+            if {_spaced(str(row[2])) for row in rows} != {_spaced(part) for part in tables.split(";")} - {""}:
                 raise _damaged(self.path, "its tables are not those of an index")
         except BaseException:
             self.close()
@@ -174,8 +174,8 @@ class Catalogue:
         """The rows of a query, whose values must be of these types."""
         with _damage(self.path):
             rows = self._connection.execute(query, parameters).fetchall()
-        for number, kind in enumerate(types):
-            if not all(isinstance(row[number], kind) for row in rows):
+        for column, kind in enumerate(types):
+            if not all(isinstance(row[column], kind) for row in rows):
                 raise _damaged(self.path, f"a value is of the wrong type in the answer to {query!r}")
         return rows
 
@@ -199,15 +199,15 @@ class Catalogue:
             self._connection.execute("COMMIT")
 
     def meta(self, key: str) -> str:
-        found = self._all("SELECT value FROM meta WHERE key = ?", (key,), str)
-        if not found:
+        values = self._all("SELECT value FROM meta WHERE key = ?", (key,), str)
+        if not values:
             raise _damaged(self.path, f"it has no {key!r}")
-        return str(found[0][0])
+        return str(values[0][0])
 
     def setting(self, key: str) -> str:
         """The same for what need not be there; empty where it is not."""
-        found = self._all("SELECT value FROM meta WHERE key = ?", (key,), str)
-        return str(found[0][0]) if found else ""
+        values = self._all("SELECT value FROM meta WHERE key = ?", (key,), str)
+        return str(values[0][0]) if values else ""
 
     def number(self, key: str) -> int:
         """A count or an id among the settings; 0 where it is not there."""
@@ -294,10 +294,10 @@ class Catalogue:
         if not self._has_details:
             return Details()
         query = "SELECT width, height, taken, fingerprint FROM details WHERE content = ?"
-        found = self._all(query, (content,), int, int, (str, type(None)), bytes)
-        if not found:
+        rows = self._all(query, (content,), int, int, (str, type(None)), bytes)
+        if not rows:
             return Details()
-        width, height, taken, fingerprint = found[0]
+        width, height, taken, fingerprint = rows[0]
         if len(fingerprint) not in (0, FINGERPRINT_BYTES):
             raise _damaged(self.path, f"a fingerprint has {len(fingerprint)} bytes")
         return Details(width, height, self._time(taken), fingerprint)
@@ -351,14 +351,14 @@ class Catalogue:
 
     def sha256(self, content: int) -> bytes | None:
         """The hash of a content; None if it is gone."""
-        found = self._all("SELECT sha256 FROM contents WHERE id = ?", (content,), bytes)
-        return bytes(found[0][0]) if found else None
+        hashes = self._all("SELECT sha256 FROM contents WHERE id = ?", (content,), bytes)
+        return bytes(hashes[0][0]) if hashes else None
 
     def by_hash(self, start: bytes) -> int | None:
         """The content whose hash begins so; None where there is none, or more than one."""
         query = "SELECT id FROM contents WHERE sha256 BETWEEN ? AND ? LIMIT 2"
-        found = self._all(query, (start, start.ljust(32, b"\xff")), int)
-        return int(found[0][0]) if len(found) == 1 else None
+        ids = self._all(query, (start, start.ljust(32, b"\xff")), int)
+        return int(ids[0][0]) if len(ids) == 1 else None
 
     def changes(self) -> int:
         """A number that is another one once somebody else has written to the catalogue."""
@@ -376,8 +376,8 @@ class Catalogue:
 
     def faults(self) -> list[str]:
         """What SQLite itself finds wrong with the file."""
-        found = [str(row[0]) for row in self._all("PRAGMA quick_check")]
-        return [] if found == ["ok"] else found
+        messages = [str(row[0]) for row in self._all("PRAGMA quick_check")]
+        return [] if messages == ["ok"] else messages
 
     def copy_to(self, folder: Path) -> None:
         """The whole catalogue as a file in another folder."""

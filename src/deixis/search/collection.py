@@ -13,20 +13,20 @@ from deixis.errors import DeixisError, InputError
 from deixis.search.catalogue import Catalogue, Details, ListedFile
 from deixis.search.filters import Filter, file_time
 from deixis.search.generations import current_generation
-from deixis.search.stores.exact import Ids, NearestRows
-from deixis.search.stores.vector_stores import nearest_rows
-from deixis.search.vectors import PictureRows
+from deixis.search.stores.exact import Ids, NearestNeighbours
+from deixis.search.stores.vector_stores import open_store
+from deixis.search.vectors import StoredEmbeddings
 
 #: A generation may be replaced while it is being opened; the next look finds the new one.
 TRIES = 5
 #: Filters whose pictures are remembered.
 FILTERS = 16
-#: Bytes of a content's SHA-256 that tell pictures apart.
+#: Bytes of the SHA-256 of a file's contents that identify a picture.
 KEY_BYTES = 16
 
 
 class Collection:
-    """Pictures by id: their rows, and the files that hold them."""
+    """Pictures by id: their embeddings, and the files that hold them."""
 
     def __init__(self, index: str | Path) -> None:
         self.index = Path(index)
@@ -51,24 +51,24 @@ class Collection:
             places, rows = self._catalogue.places(), self._catalogue.rows
             self.roots = self._catalogue.roots()
             self._changes = self._catalogue.changes()
-        self._rows = PictureRows(generation, places, rows, self.identity)
-        #: The pictures' ids, rising.
-        self.ids: Ids = self._rows.ids
+        self._stored = StoredEmbeddings(generation, places, rows, self.identity)
+        #: The pictures' ids, in ascending order.
+        self.ids: Ids = self._stored.ids
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @cached_property
-    def nearest(self) -> NearestRows:
-        return nearest_rows(self.generation, self._catalogue, self._rows)
+    def nearest(self) -> NearestNeighbours:
+        return open_store(self.generation, self._catalogue, self._stored)
 
     def rows_of(self, ids: Ids) -> Rows:
-        """The rows of pictures of the collection, in the order of `ids`."""
-        return self._rows.of(ids)
+        """The embeddings of pictures of the collection, in the order of `ids`."""
+        return self._stored.of(ids)
 
     def cells_of(self, ids: Ids) -> Cells:
         """The cells of pictures of the collection, in the order of `ids`."""
-        return self._rows.cells_of(ids)
+        return self._stored.cells_of(ids)
 
     def paths(self, picture: int) -> list[bytes]:
         """The files that hold a picture; none if they went away since the collection was opened."""
@@ -109,8 +109,8 @@ class Collection:
         except ValueError:
             return None
         picture = self._catalogue.by_hash(start) if len(start) == KEY_BYTES else None
-        place = np.searchsorted(self.ids, picture) if picture is not None else len(self)
-        return picture if place < len(self) and self.ids[place] == picture else None
+        position = np.searchsorted(self.ids, picture) if picture is not None else len(self)
+        return picture if position < len(self) and self.ids[position] == picture else None
 
     def is_stale(self) -> bool:
         """Whether the index has changed since it was opened."""

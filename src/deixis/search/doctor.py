@@ -59,8 +59,8 @@ def examine(index: Path, model_name: str | None = None) -> list[Finding]:
     findings += _checked("files", lambda: _files(collection))
     findings += _checked("search", lambda: _nearest(collection, status.store))
     if model is not None:
-        own = model
-        findings += _checked("model and index", lambda: _agreement(index, collection, own))
+        given_model = model
+        findings += _checked("model and index", lambda: _agreement(index, collection, given_model))
     collection.close()
     return findings
 
@@ -127,8 +127,8 @@ def _is_there(path: bytes) -> bool:
 def _nearest(collection: Collection, store: str) -> Finding:
     """Whether the store finds pictures by their own embeddings."""
     ids = collection.ids[:: max(1, len(collection) // FILES)]
-    found = collection.nearest.search(collection.rows_of(ids), 1).scores[:, 0]
-    lost = int((found < SAME).sum())
+    best_scores = collection.nearest.search(collection.rows_of(ids), 1).scores[:, 0]
+    lost = int((best_scores < SAME).sum())
     where = f" in {store}" if store else ""
     message = f"{lost} of {len(ids)} pictures are not found by their own embeddings{where}" if lost else f"works{where}"
     return Finding("search", not lost, message, "deixis index" if lost else "")

@@ -45,7 +45,7 @@ def find_duplicates(collection: Collection, progress: Progress = lambda done, to
     files, fingerprints = _files(collection)
     # The leader of a group comes before its members.
     order = sorted(files, key=lambda picture: min(map(_rank, files[picture])))
-    near = dict(_near(collection, [each for each in order if each in fingerprints], fingerprints, progress))
+    near = dict(_near(collection, [picture for picture in order if picture in fingerprints], fingerprints, progress))
     taken: set[int] = set()
     groups = []
     for leader in order:
@@ -84,19 +84,22 @@ def _near(
     """Those pictures that others after them are like, and these."""
     least = 8 * BYTES * (1 - 2 * DIFFERENT)
     blocks = [order[start : start + BLOCK] for start in range(0, len(order), BLOCK)]
-    for number, block in enumerate(blocks):
-        own = signs([fingerprints[each] for each in block])
+    for index, block in enumerate(blocks):
+        block_signs = signs([fingerprints[picture] for picture in block])
         near: dict[int, list[int]] = {}
-        for others in blocks[number:]:
-            equal = own @ signs([fingerprints[each] for each in others]).T
+        for others in blocks[index:]:
+            equal = block_signs @ signs([fingerprints[picture] for picture in others]).T
             if others is block:
                 equal = np.triu(equal, 1)
             for first, second in np.argwhere(equal >= least).tolist():
                 near.setdefault(block[first], []).append(others[second])
         for leader, members in near.items():
             cosines = collection.rows_of(_ids(members)) @ collection.rows_of(_ids([leader]))[0]
-            yield leader, [each for each, cosine in zip(members, cosines.tolist(), strict=True) if cosine >= ALIKE]
-        progress(min(len(order), (number + 1) * BLOCK), len(order))
+            yield (
+                leader,
+                [picture for picture, cosine in zip(members, cosines.tolist(), strict=True) if cosine >= ALIKE],
+            )
+        progress(min(len(order), (index + 1) * BLOCK), len(order))
 
 
 def _ids(pictures: list[int]) -> Ids:

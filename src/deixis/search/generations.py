@@ -23,7 +23,7 @@ from deixis.adapters.search_model import Identity
 from deixis.errors import InputError
 from deixis.files import read_regular, write_text
 from deixis.search.catalogue import CATALOGUE, REMEDY, Catalogue
-from deixis.search.stores.vector_stores import drop_rows
+from deixis.search.stores.vector_stores import drop_store
 
 CURRENT = "current"
 
@@ -107,7 +107,7 @@ def put_in_use(index: Path, generation: Path) -> None:
             continue
         try:
             # What still has rows in a Milvus that is away is kept until it is back.
-            dropped = drop_rows(path.parent, unless_of=generation)
+            dropped = drop_store(path.parent, unless_of=generation)
         except InputError:
             dropped = True  # Damaged: nothing says what it has there.
         if dropped:

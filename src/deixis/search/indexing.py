@@ -227,11 +227,11 @@ class _Update:
             if any(is_under(root, other) for other in self._roots):
                 continue
             walk, already = Walk(root, self._exclude), len(met)
-            for found in walk if os.path.isdir(root) else ():
-                met.add(found.path)
-                before = self._before.get(found.path)
-                if before is None or before.stamp != found.stamp or before.content in without_details:
-                    to_look_at.append(found)
+            for file in walk if os.path.isdir(root) else ():
+                met.add(file.path)
+                before = self._before.get(file.path)
+                if before is None or before.stamp != file.stamp or before.content in without_details:
+                    to_look_at.append(file)
             # A drive that is not mounted looks like an empty folder.
             empty = len(met) == already and not walk.problems
             if not os.path.isdir(root) or (empty and any(is_under(path, root) for path in self._before)):
@@ -267,22 +267,22 @@ class _Update:
             pool.shutdown(wait=False, cancel_futures=True)
         self._commit(len(changed))
 
-    def _look(self, found: Found) -> Looked:
+    def _look(self, file: Found) -> Looked:
         """In a thread: read and hash a file, and prepare its picture where that is new."""
         try:
-            data, stamp = read_file(found.path)
+            data, stamp = read_file(file.path)
         except InputError as fault:
             # A refusal may be over the next time; nothing but looking tells.
-            return Looked(found, NEVER, None, None, fault.problem)
+            return Looked(file, NEVER, None, None, fault.problem)
         sha256 = hashlib.sha256(data).digest()
         if sha256 in self._known:
-            details = _details(data, found.path) if sha256 in self._without_details else None
-            return Looked(found, stamp, sha256, None, None, details)
+            details = _details(data, file.path) if sha256 in self._without_details else None
+            return Looked(file, stamp, sha256, None, None, details)
         try:
-            picture = decode_picture(data, name=shown(found.path), at_least=self._at_least)
+            picture = decode_picture(data, name=shown(file.path), at_least=self._at_least)
         except InputError as fault:
-            return Looked(found, stamp, None, None, fault.problem)
-        return Looked(found, stamp, sha256, self._model.prepare(picture), None, _details(data, found.path, picture))
+            return Looked(file, stamp, None, None, fault.problem)
+        return Looked(file, stamp, sha256, self._model.prepare(picture), None, _details(data, file.path, picture))
 
     def _add(self, looked: Looked) -> None:
         self._files.append(looked._replace(pixels=None))
@@ -304,17 +304,19 @@ class _Update:
         seen = Pictures(*map(np.stack, zip(*self._rows.values(), strict=True))) if self._rows else None
         if seen is not None:
             append_pictures(self._generation, self._places, seen)
-        places = {sha256: self._places + number for number, sha256 in enumerate(self._rows)}
+        places = {sha256: self._places + index for index, sha256 in enumerate(self._rows)}
         with self._catalogue.transaction():
             new = self._catalogue.add_contents(places)
             known = ChainMap(new, self._known)
             rows = [
-                FileRow(each.found.path, each.stamp, known[each.sha256] if each.sha256 else None, each.problem)
-                for each in self._files
+                FileRow(
+                    looked.found.path, looked.stamp, known[looked.sha256] if looked.sha256 else None, looked.problem
+                )
+                for looked in self._files
             ]
             self._catalogue.put_files(rows)
             self._catalogue.put_details(
-                {known[each.sha256]: each.details for each in self._files if each.sha256 and each.details}
+                {known[looked.sha256]: looked.details for looked in self._files if looked.sha256 and looked.details}
             )
             self._catalogue.set_meta("rows", str(self._places + len(places)))
         if seen is not None:
@@ -345,8 +347,8 @@ def _details(data: bytes, path: bytes, picture: Picture | None = None) -> Detail
 def _in_order(pool: ThreadPoolExecutor, look: Callable[[Found], Looked], files: Iterable[Found]) -> Iterator[Looked]:
     """What `look` makes of files, in order, a few of them ahead of who asks."""
     ahead: deque[Future[Looked]] = deque()
-    for found in files:
-        ahead.append(pool.submit(look, found))
+    for file in files:
+        ahead.append(pool.submit(look, file))
         if len(ahead) > 2 * BATCH:
             yield ahead.popleft().result()
     while ahead:

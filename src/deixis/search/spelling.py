@@ -106,7 +106,7 @@ def _errors(word: str, known: str) -> int:
 
 def _two_words(word: str, vocabulary: Vocabulary) -> str:
     """The two known words that it was put together of, the rarer of them as frequent as possible."""
-    parts = [(word[:place], word[place:]) for place in range(3, len(word) - 2)]
+    parts = [(word[:cut], word[cut:]) for cut in range(3, len(word) - 2)]
     counts = [min(map(vocabulary.count, pair)) for pair in parts]
     best = max(range(len(parts)), key=counts.__getitem__, default=0)
     return " ".join(parts[best]) if parts and counts[best] >= READ else ""

@@ -1,4 +1,4 @@
-"""Taking the rows of pictures that are gone out of an index."""
+"""Remove the embeddings of deleted pictures from an index."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from pathlib import Path
 from deixis.adapters.search_model import Pictures
 from deixis.search.catalogue import CATALOGUE, Catalogue
 from deixis.search.generations import new_generation
-from deixis.search.vectors import BLOCK, PictureRows, append_pictures
+from deixis.search.vectors import BLOCK, StoredEmbeddings, append_pictures
 
-#: An index is tidied when more than this many rows, and more than half of them, are of no use.
-ROWS_OF_NO_USE = 4096
+#: An index is tidied when more than this many rows, and more than half of all rows, belong to deleted pictures.
+UNUSED_ROWS = 4096
 
 
 def tidied(index: Path, generation: Path) -> Path:
-    """The generation itself, or, where most of its rows are of no use, another one without them, made whole."""
+    """The generation itself or, if most of its rows belong to deleted pictures, a new complete one without them."""
     catalogue = Catalogue.write(generation)
     try:
         live, rows = catalogue.places(), catalogue.rows
-        if rows - len(live) <= max(ROWS_OF_NO_USE, rows // 2):
+        if rows - len(live) <= max(UNUSED_ROWS, rows // 2):
             return generation
         other = new_generation(index, catalogue.identity)
-        kept = PictureRows(generation, live, rows, catalogue.identity)
+        embeddings = StoredEmbeddings(generation, live, rows, catalogue.identity)
         for start in range(0, len(live), BLOCK):
-            ids = kept.ids[start : start + BLOCK]
-            append_pictures(other, start, Pictures(kept.of(ids), kept.cells_of(ids)))
+            ids = embeddings.ids[start : start + BLOCK]
+            append_pictures(other, start, Pictures(embeddings.of(ids), embeddings.cells_of(ids)))
         staging = other / ".part"
         staging.mkdir()
         catalogue.copy_to(staging)

@@ -1,8 +1,8 @@
-"""The numbers of an index' pictures on disk: `vectors/` holds embeddings as float16, `cells/` cells as directions.
+"""Embeddings and cells of an index on disk: `vectors/` has embeddings as float16, `cells/` has cells as directions.
 
-A row a picture, in files of a fixed number of rows, appended to, mapped when read. Nothing here says how many rows
-count: the catalogue does, after they were synced. What lies beyond is the rest of a writer that was killed, and is
-written over.
+Each picture has one row. A file has a fixed number of rows; rows are appended, and memory-mapped for reading. The
+catalogue says how many rows are valid, after they were synced. Rows after these were written by a process that was
+killed, and are overwritten.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BLOCK = 8192
 
 
 def append_pictures(folder: Path, start: int, pictures: Pictures) -> None:
-    """Write pictures from place `start` on, where those that count end; they are on the disk when this returns."""
+    """Write pictures from row `start` on, which follows the last valid row; they are synced when this returns."""
     _append(folder, VECTORS, start, pictures.rows)
     if pictures.cells.size:
         _append(folder, CELLS, start, pictures.cells.reshape(len(pictures.cells), -1))
@@ -47,9 +47,9 @@ def _append(folder: Path, kind: Kind, start: int, rows: NDArray[Any]) -> None:
     (folder / kind.folder).mkdir(exist_ok=True)
     row_bytes = rows.shape[1] * kind.type.itemsize
     while len(rows):
-        number, first = divmod(start, ROWS)
+        shard, first = divmod(start, ROWS)
         part = rows[: ROWS - first]
-        path = shard_file(folder, kind, number)
+        path = shard_file(folder, kind, shard)
         new = not os.path.lexists(path)
         if not new:
             require_regular(path)
@@ -65,35 +65,35 @@ def _append(folder: Path, kind: Kind, start: int, rows: NDArray[Any]) -> None:
 
 
 class _Shards:
-    """The files of one kind, mapped: they stay readable when they are removed.
+    """The files of one kind, memory-mapped: they stay readable after they are deleted.
 
     Args:
-        rows: how many count.
-        numbers: how many a row has.
+        rows: how many are valid.
+        numbers: the length of a row.
     """
 
     def __init__(self, folder: Path, kind: Kind, rows: int, numbers: int) -> None:
         self._shards = [
-            _open_shard(shard_file(folder, kind, number), kind.type, min(rows - number * ROWS, ROWS), numbers)
-            for number in range(-(-rows // ROWS) if numbers else 0)
+            _open_shard(shard_file(folder, kind, shard), kind.type, min(rows - shard * ROWS, ROWS), numbers)
+            for shard in range(-(-rows // ROWS) if numbers else 0)
         ]
 
     def read(self, places: NDArray[np.int64], into: NDArray[Any]) -> None:
-        """Copy rows, whatever their order among the files."""
+        """Copy rows, in any order."""
         numbers, firsts = np.divmod(places, ROWS)
-        for number in np.unique(numbers):
-            own = np.flatnonzero(numbers == number)
-            for start in range(0, len(own), BLOCK):
-                part = own[start : start + BLOCK]
-                into[part] = self._shards[number][firsts[part]]
+        for shard in np.unique(numbers):
+            positions = np.flatnonzero(numbers == shard)
+            for start in range(0, len(positions), BLOCK):
+                part = positions[start : start + BLOCK]
+                into[part] = self._shards[shard][firsts[part]]
 
 
-class PictureRows:
-    """The embeddings and cells of pictures, by id.
+class StoredEmbeddings:
+    """The embeddings and cells of an index' pictures, by id.
 
     Args:
-        places: (id, place among the rows) of each picture, by id.
-        rows: how many count, those of pictures that are gone included.
+        places: the id and the row of each picture, by ascending id.
+        rows: how many are valid, including those of deleted pictures.
     """
 
     def __init__(self, folder: Path, places: Sequence[tuple[int, int]], rows: int, identity: Identity) -> None:
@@ -101,25 +101,25 @@ class PictureRows:
         self._vectors = _Shards(folder, VECTORS, rows, identity.dim)
         self._cells = _Shards(folder, CELLS, rows, identity.cells * identity.cell_dim)
         table = np.array(places, np.int64).reshape(-1, 2)
-        #: Rising.
+        #: In ascending order.
         self.ids, self._places = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
 
     def of(self, ids: NDArray[np.int64]) -> Rows:
-        """The unit rows of pictures that are there, in the order of `ids`."""
+        """The unit embeddings of pictures, in the order of `ids`, which must be among `self.ids`."""
         rows = np.empty((len(ids), self._identity.dim), np.float32)
         with np.errstate(invalid="ignore"):
             self._vectors.read(self._places_of(ids), rows)
-            # Rounding to float16 leaves lengths a little beside 1.
+            # Rounded to float16, their lengths are not exactly 1.
             lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         if not np.isfinite(lengths).all():
-            # Damaged rows are like nothing; `deixis doctor` finds them.
+            # Damaged embeddings match nothing; `deixis doctor` reports them.
             damaged = ~np.isfinite(lengths[:, 0])
             rows[damaged], lengths[damaged] = 0, 1
         rows /= np.maximum(lengths, 1e-12)
         return rows
 
     def cells_of(self, ids: NDArray[np.int64]) -> Cells:
-        """The cells of pictures that are there, in the order of `ids`."""
+        """The cells of pictures, in the order of `ids`."""
         identity = self._identity
         cells = np.empty((len(ids), identity.cells * identity.cell_dim), np.int8)
         if cells.size:
@@ -144,5 +144,5 @@ def _open_shard(path: Path, kind: np.dtype[Any], rows: int, numbers: int) -> NDA
         raise InputError(path, f"cannot be read ({fault}); {REMEDY}") from None
 
 
-def shard_file(folder: Path, kind: Kind, number: int) -> Path:
-    return folder / kind.folder / f"{number:05}.{kind.ending}"
+def shard_file(folder: Path, kind: Kind, shard: int) -> Path:
+    return folder / kind.folder / f"{shard:05}.{kind.ending}"

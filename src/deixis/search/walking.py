@@ -81,8 +81,8 @@ class Walk:
                     self.links += 1
                 elif suffix not in self._suffixes:
                     self.skipped[suffix] += 1
-                elif (found := self._found(entry)) is not None:
-                    yield found
+                elif (file := self._found(entry)) is not None:
+                    yield file
 
     def _excludes(self, entry: os.DirEntry[bytes]) -> bool:
         if not self._exclude:

@@ -18,7 +18,7 @@ import numpy as np
 from deixis.adapters.search_model import Rows
 from deixis.errors import InputError
 from deixis.files import atomic_write
-from deixis.search.stores.exact import Ids, Nearest, RowsOf, best_of, load_faiss, merged_ids, none_found
+from deixis.search.stores.exact import EmbeddingsOf, Ids, Nearest, best_of, load_faiss, merged_ids, none_found
 
 #: The share of squared length that the axes keep.
 KEPT_LENGTH = 0.95
@@ -38,15 +38,15 @@ class ApproximateIndex:
         rows_of: reads embeddings from disk, for re-ranking.
     """
 
-    def __init__(self, index: Any, rows_of: RowsOf) -> None:
+    def __init__(self, index: Any, rows_of: EmbeddingsOf) -> None:
         self._index, self._rows_of = index, rows_of
         self._faiss = load_faiss()
         self._lists = self._faiss.extract_index_ivf(index)
         self._ids: Ids = self._stored_ids()
 
     @classmethod
-    def trained(cls, sample: Rows, expected: int, rows_of: RowsOf) -> ApproximateIndex:
-        """An empty index for about `expected` embeddings, trained on a sample (`rows_to_train` gives its size)."""
+    def trained(cls, sample: Rows, expected: int, rows_of: EmbeddingsOf) -> ApproximateIndex:
+        """An empty index for about `expected` embeddings, trained on a sample (`sample_size` gives its size)."""
         faiss = load_faiss()
         axes = principal_axes(sample)
         projection = faiss.LinearTransform(sample.shape[1], len(axes), False)
@@ -66,7 +66,7 @@ class ApproximateIndex:
         return cls(index, rows_of)
 
     @classmethod
-    def load(cls, path: Path, dim: int, rows_of: RowsOf) -> ApproximateIndex:
+    def load(cls, path: Path, dim: int, rows_of: EmbeddingsOf) -> ApproximateIndex:
         """Open a file that `save` wrote; an `InputError` if it is damaged or has another dimension."""
         faiss = load_faiss()
         try:
@@ -140,7 +140,7 @@ def lists_for(rows: int) -> int:
     return max(1, min(4 * math.isqrt(rows), rows // SAMPLE_A_LIST))
 
 
-def rows_to_train(rows: int) -> int:
+def sample_size(rows: int) -> int:
     """The size of the training sample."""
     return min(rows, SAMPLE_A_LIST * lists_for(rows))
 

@@ -19,7 +19,7 @@ from deixis.search.vectors import BLOCK
 
 Ids = NDArray[np.int64]
 #: Returns the embeddings of ids, in the same order.
-RowsOf = Callable[[Ids], Rows]
+EmbeddingsOf = Callable[[Ids], Rows]
 #: Extra answers asked for at first, because some may have been removed.
 SPARE = 16
 
@@ -31,7 +31,7 @@ class Nearest(NamedTuple):
     ids: Ids  # (queries, count)
 
 
-class NearestRows(Protocol):
+class NearestNeighbours(Protocol):
     def search(self, queries: Rows, count: int) -> Nearest:
         """The `count` embeddings with the largest dot product with each query."""
 
@@ -39,7 +39,7 @@ class NearestRows(Protocol):
         """Close files and connections."""
 
 
-class VectorIndex(NearestRows, Protocol):
+class VectorIndex(NearestNeighbours, Protocol):
     def add(self, ids: Ids, rows: Rows) -> None:
         """Add unit embeddings under new ids. They may be rounded to float16, as on disk."""
 
@@ -88,7 +88,7 @@ class ExactIndex:
         """Nothing to close."""
 
 
-def exact_index(ids: Ids, dim: int, rows_of: RowsOf) -> ExactIndex:
+def exact_index(ids: Ids, dim: int, rows_of: EmbeddingsOf) -> ExactIndex:
     index = ExactIndex(dim)
     for start in range(0, len(ids), BLOCK):
         part = ids[start : start + BLOCK]
@@ -105,7 +105,7 @@ class LiveIndex:
         live: ids of the collection, in ascending order.
     """
 
-    def __init__(self, base: NearestRows, held: Ids, live: Ids, dim: int, rows_of: RowsOf) -> None:
+    def __init__(self, base: NearestNeighbours, held: Ids, live: Ids, dim: int, rows_of: EmbeddingsOf) -> None:
         self._base, self._live = base, live
         self._fresh = exact_index(np.setdiff1d(live, held), dim, rows_of)
 

@@ -23,10 +23,10 @@ from deixis.adapters.search_model import Rows
 from deixis.errors import DeixisError, InputError
 from deixis.files import open_regular
 from deixis.search.catalogue import Catalogue
-from deixis.search.stores.approximate import ApproximateIndex, rows_to_train
-from deixis.search.stores.exact import Ids, LiveIndex, NearestRows, VectorIndex, exact_index
+from deixis.search.stores.approximate import ApproximateIndex, sample_size
+from deixis.search.stores.exact import Ids, LiveIndex, NearestNeighbours, VectorIndex, exact_index
 from deixis.search.stores.milvus import SCHEME, MilvusIndex, is_milvus
-from deixis.search.vectors import BLOCK, PictureRows
+from deixis.search.vectors import BLOCK, StoredEmbeddings
 
 EXACT, APPROXIMATE = "exact", "approximate"
 #: By default, larger collections are searched approximately.
@@ -48,7 +48,7 @@ def check_store(store: str) -> str:
     raise DeixisError(f"unknown store {store!r}; known: {EXACT}, {APPROXIMATE}, {SCHEME}HOST:PORT, FILE.db")
 
 
-def nearest_rows(generation: Path, catalogue: Catalogue, rows: PictureRows) -> NearestRows:
+def open_store(generation: Path, catalogue: Catalogue, rows: StoredEmbeddings) -> NearestNeighbours:
     """The store that answers queries for a generation."""
     store, dim = catalogue.setting(STORE), catalogue.identity.dim
     if is_milvus(store):
@@ -104,18 +104,18 @@ class Follower:
         if self._milvus is not None:
             self._milvus.close()
 
-    def _rows(self) -> PictureRows:
+    def _rows(self) -> StoredEmbeddings:
         catalogue = self._catalogue
-        return PictureRows(self._generation, catalogue.places(), catalogue.rows, catalogue.identity)
+        return StoredEmbeddings(self._generation, catalogue.places(), catalogue.rows, catalogue.identity)
 
     def _mark(self, last: int) -> None:
         with self._catalogue.transaction():
             self._catalogue.set_meta(LAST, str(last))
 
-    def _save_approximate(self, path: Path, rows: PictureRows) -> None:
+    def _save_approximate(self, path: Path, rows: StoredEmbeddings) -> None:
         index = _load(path, self._catalogue, rows)
         if index is None or index.outgrown_by(len(rows.ids)):
-            sample = np.random.default_rng(0).choice(rows.ids, rows_to_train(len(rows.ids)), replace=False)
+            sample = np.random.default_rng(0).choice(rows.ids, sample_size(len(rows.ids)), replace=False)
             index = ApproximateIndex.trained(rows.of(np.sort(sample)), len(rows.ids), rows.of)
         elif np.array_equal(index.ids(), rows.ids):
             return
@@ -142,7 +142,7 @@ def _is_approximate(store: str, rows: int) -> bool:
     return rows > 0 and (store == APPROXIMATE or (not store and rows > EXACT_ROWS))
 
 
-def _load(path: Path, catalogue: Catalogue, rows: PictureRows) -> ApproximateIndex | None:
+def _load(path: Path, catalogue: Catalogue, rows: StoredEmbeddings) -> ApproximateIndex | None:
     """The approximate index, or None if it is missing or damaged: the next run rebuilds it."""
     try:
         if str(_checksum(path)) != catalogue.setting(CHECKSUM):
@@ -161,7 +161,7 @@ def _checksum(path: Path) -> int:
     return checksum
 
 
-def _follow(index: VectorIndex, rows: PictureRows) -> None:
+def _follow(index: VectorIndex, rows: StoredEmbeddings) -> None:
     held = index.ids()
     index.remove(np.setdiff1d(held, rows.ids))
     missing = np.setdiff1d(rows.ids, held)
@@ -185,7 +185,7 @@ def choose_store(catalogue: Catalogue, store: str) -> None:
     previous.drop()
 
 
-def drop_rows(generation: Path, unless_of: Path) -> bool:
+def drop_store(generation: Path, unless_of: Path) -> bool:
     """Remove the Milvus collection of a generation, unless another uses it; False if Milvus cannot be reached."""
     collections = []
     for folder in (generation, unless_of):
