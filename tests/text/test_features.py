@@ -33,6 +33,8 @@ from deixis.text.word_vectors import WordVectors
 RECIPES = [
     TextRecipe("hglmm", centres=3),
     TextRecipe("hglmm", centres=3, pca=7),
+    TextRecipe("gmm+hglmm", centres=3),
+    TextRecipe("gmm+hglmm", centres=3, pca=7),
     TextRecipe("mean"),
     TextRecipe("tfidf", minimum_count=2),
     TextRecipe("tokens", minimum_count=2),
@@ -106,12 +108,25 @@ def test_numbers_are_those_of_the_estimators(
     projected = PCA(7).fit(fisher.transform(captions)).transform(fisher.transform(unseen))
     ours = made(RECIPES[1], captions, unseen, vectors).transform(unseen)
     np.testing.assert_allclose(np.abs(ours), np.abs(projected), atol=2e-3)
-    mean = made(RECIPES[2], captions, unseen, vectors).transform(unseen)
+    mean = made(RECIPES[4], captions, unseen, vectors).transform(unseen)
     np.testing.assert_array_equal(mean, MeanVectors(vectors).transform(unseen))
     tfidf = TfidfVectorizer(analyzer=lambda tokens: tokens, min_df=2).fit(captions)
     np.testing.assert_allclose(
-        made(RECIPES[3], captions, unseen, vectors).transform(unseen), tfidf.transform(unseen).toarray(), atol=1e-6
+        made(RECIPES[5], captions, unseen, vectors).transform(unseen), tfidf.transform(unseen).toarray(), atol=1e-6
     )
+
+
+def test_two_mixtures_give_both_vectors_at_unit_length(
+    captions: list[tuple[str, ...]], unseen: list[tuple[str, ...]], vectors: WordVectors
+) -> None:
+    parts = [
+        FisherVectors(vectors, 3, family=family, random_state=0).fit(captions) for family in ("gaussian", "hybrid")
+    ]
+    ours = made(RECIPES[2], captions, unseen, vectors).transform(unseen)
+    expected = np.concatenate([part.transform(unseen) for part in parts], axis=1) / np.sqrt(2)
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+    lengths = np.linalg.norm(ours, axis=1)
+    np.testing.assert_allclose(lengths[lengths > 0], 1, atol=1e-5)
 
 
 def test_word_ids_are_padded_and_unknown_words_share_one(captions: list[tuple[str, ...]]) -> None:
@@ -159,15 +174,15 @@ def test_words_met_later_are_added(
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
     monkeypatch.setattr(named_vectors, "spacy_vectors", lambda: vectors)
     # Of these words, those that the captions lack are unknown at first.
-    before = text_features(RECIPES[2], training).transform(unseen)
-    after = text_features(RECIPES[2], training, also=unseen).transform(unseen)
+    before = text_features(RECIPES[4], training).transform(unseen)
+    after = text_features(RECIPES[4], training, also=unseen).transform(unseen)
     np.testing.assert_array_equal(after, MeanVectors(vectors).transform(unseen))
     assert not np.array_equal(before, after)
     # Components are of Fisher vectors: a recipe whose kind was set to another keeps its number, which says nothing.
-    other = text_features(msgspec.structs.replace(RECIPES[2], pca=6000), training, also=unseen)
+    other = text_features(msgspec.structs.replace(RECIPES[4], pca=6000), training, also=unseen)
     np.testing.assert_array_equal(other.transform(unseen), after)
     monkeypatch.setattr(named_vectors, "spacy_vectors", _none_installed)
-    np.testing.assert_array_equal(text_features(RECIPES[2], training, also=unseen).transform(unseen), after)
+    np.testing.assert_array_equal(text_features(RECIPES[4], training, also=unseen).transform(unseen), after)
 
 
 def test_other_settings_or_captions_are_other_features(

@@ -33,21 +33,23 @@ Tokens = Sequence[str]
 #: Part of every cache key: increase it when the same settings give different features.
 VERSION = 1
 RECIPE, VOCABULARY = "recipe.json", "vocabulary.tsv"
+FISHER_KINDS = ("hglmm", "gmm+hglmm")
 
 
 class TextRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[text]` section of a recipe."""
 
-    kind: Literal["hglmm", "mean", "tfidf", "tokens"] = "hglmm"
-    #: hglmm: centres of the mixture. 30 centres of 300-dimensional word vectors give 18,000 dimensions.
+    #: Fisher vectors of a hybrid mixture ("hglmm") or of a Gaussian and a hybrid one (Klein et al.), or other features.
+    kind: Literal["hglmm", "gmm+hglmm", "mean", "tfidf", "tokens"] = "hglmm"
+    #: Fisher vectors: centres of a mixture. 30 centres of 300-dimensional word vectors give 18,000 dimensions.
     centres: Annotated[int, Meta(ge=1)] = 30
-    #: hglmm: number of principal components (6,000 in the two-branch paper); 0: no PCA (the Entities paper).
+    #: Fisher vectors: number of principal components (6,000 in the two-branch paper); 0: no PCA (the Entities paper).
     pca: Annotated[int, Meta(ge=0)] = 0
     #: tfidf, tokens: words in fewer captions (tfidf), or with fewer occurrences (tokens), are unknown.
     minimum_count: Annotated[int, Meta(ge=1)] = 1
-    #: hglmm, mean: spaCy's vectors, or a word2vec, GloVe or .vec file.
+    #: Fisher vectors, mean: spaCy's vectors, or a word2vec, GloVe or .vec file.
     vectors: str = SPACY
-    #: hglmm: seed of the independent components and of the mixture.
+    #: Fisher vectors: seed of the independent components and of the mixture.
     seed: Annotated[int, Meta(ge=0)] = 0
 
 
@@ -108,7 +110,7 @@ def text_features(
                 vectors.save(folder)
             return features
         (folder / RECIPE).unlink(missing_ok=True)
-    if recipe.kind == "hglmm" and recipe.pca:
+    if recipe.kind in FISHER_KINDS and recipe.pca:
         check_components(recipe, len(captions))
         # The mixture is the slow part, and the only one that needs all word vectors: it is fitted and cached once.
         mixture = text_features(msgspec.structs.replace(recipe, pca=0), training, also=also, device=device)
@@ -168,7 +170,7 @@ def load_text_features(folder: str | Path, *, device: str | None = None) -> Text
 
 def check_components(recipe: TextRecipe, captions: int) -> None:
     """Refuse more principal components than captions, before the mixture is fitted, which takes minutes."""
-    if recipe.kind == "hglmm" and recipe.pca > captions > 0:
+    if recipe.kind in FISHER_KINDS and recipe.pca > captions > 0:
         raise DeixisError(
             f"text.pca = {recipe.pca}: {captions:,} training captions have at most as many principal components; "
             f"use fewer (`deixis train … --set text.pca={min(200, captions)}`), or 0 for no PCA"

@@ -25,6 +25,8 @@ from deixis.text.mixtures import DiagonalMixture, Floats, Randomness
 from deixis.text.tokens import has_content
 from deixis.text.word_vectors import WordVectors
 
+#: See `deixis.text.mixtures.DiagonalMixture`.
+Family = Literal["hybrid", "gaussian", "laplacian"]
 #: Smaller shares of a word in a component are ignored: after the square root they are below float16's resolution.
 _SMALLEST_SHARE = 1e-8
 #: Captions processed together.
@@ -144,7 +146,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         vectors: WordVectors,
         n_components: int = 30,
         *,
-        family: Literal["hybrid", "gaussian", "laplacian"] = "hybrid",
+        family: Family = "hybrid",
         ica_iterations: int = 50,
         minimum_words: int = 10_000,
         random_state: Randomness = None,
@@ -157,6 +159,11 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.minimum_words = minimum_words
         self.random_state = random_state
         self.n_jobs = n_jobs
+
+    @property
+    def dim(self) -> int:
+        """Numbers of a fitted vector: 2 · components · dimensions."""
+        return 2 * int(self.mixture_.location_.size)
 
     def fit(self, token_lists: Sequence[Sequence[str]], y: Any = None) -> Self:
         """Fit to the distinct vectors of the words of token lists, each counted once."""

@@ -11,20 +11,23 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import safetensors.numpy
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write, require_regular
 from deixis.text.bag_of_words import MeanVectors, tfidf
 from deixis.text.featurizers import TextRecipe, Tokens, check_components, save_recipe
-from deixis.text.fisher import FisherVectors
+from deixis.text.fisher import Family, FisherVectors
 from deixis.text.named_vectors import StoredVectors, named_vectors
 from deixis.text.streamed_pca import StreamedPCA
 from deixis.text.tokens import has_content
 from deixis.text.word_vectors import WordVectors
 
-FISHER, PCA, IDF = "fisher.safetensors", "pca.safetensors", "idf.safetensors"
+PCA, IDF = "pca.safetensors", "idf.safetensors"
+#: The mixtures of each kind of Fisher vectors, and the file of each mixture.
+FAMILIES: dict[str, tuple[Family, ...]] = {"hglmm": ("hybrid",), "gmm+hglmm": ("gaussian", "hybrid")}
+FILES = {"hybrid": "fisher.safetensors", "gaussian": "fisher-gaussian.safetensors"}
 #: Texts that are projected, or made dense, at a time.
 BLOCK = 4096
 
@@ -36,32 +39,40 @@ def fit(
     vectors: WordVectors | None,
     device: str | None,
 ) -> VectorFeatures:
-    """Fit features of the kind "mean" or "hglmm"; arguments as for `deixis.text.featurizers.fit_text_features`."""
+    """Fit mean vectors or Fisher vectors; arguments as for `deixis.text.featurizers.fit_text_features`."""
     vectors = vectors or named_vectors(recipe.vectors)
     stored = StoredVectors.of(vectors, words)
     if recipe.kind == "mean":
         return MeanFeatures(recipe, stored)
-    fisher = FisherVectors(vectors, recipe.centres, random_state=recipe.seed, n_jobs=os.cpu_count() or 1).fit(captions)
-    fisher.vectors = stored
-    features = FisherFeatures(recipe, fisher)
+    settings: dict[str, Any] = {"random_state": recipe.seed, "n_jobs": os.cpu_count() or 1}
+    parts = [
+        FisherVectors(vectors, recipe.centres, family=family, **settings).fit(captions)
+        for family in FAMILIES[recipe.kind]
+    ]
+    features = FisherFeatures(recipe, parts)
+    features.vectors = stored
     return features.reduced(recipe, captions, device=device) if recipe.pca else features
 
 
 def load(folder: Path, recipe: TextRecipe, device: str | None) -> VectorFeatures:
-    """Read saved features of the kind "mean" or "hglmm"."""
+    """Read saved mean vectors or Fisher vectors."""
     vectors = StoredVectors.load(folder)
     if recipe.kind == "mean":
         return MeanFeatures(recipe, vectors)
-    fisher = FisherVectors.load(folder / FISHER, vectors, n_jobs=os.cpu_count() or 1)
-    return FisherFeatures(recipe, fisher, StreamedPCA.load(folder / PCA, device=device) if recipe.pca else None)
+    jobs = os.cpu_count() or 1
+    parts = [FisherVectors.load(folder / FILES[family], vectors, n_jobs=jobs) for family in FAMILIES[recipe.kind]]
+    return FisherFeatures(recipe, parts, StreamedPCA.load(folder / PCA, device=device) if recipe.pca else None)
 
 
 class FisherFeatures:
-    """Fisher vectors of a mixture over word vectors, raw (Entities) or their principal components (two-branch)."""
+    """Fisher vectors of mixtures over word vectors, raw (Entities) or their principal components (two-branch).
 
-    def __init__(self, recipe: TextRecipe, fisher: FisherVectors, pca: StreamedPCA | None = None) -> None:
-        self.recipe, self._fisher, self._pca = recipe, fisher, pca
-        self.dim = pca.n_components if pca else 2 * int(fisher.mixture_.location_.size)
+    With two mixtures (Klein et al., GMM + HGLMM) the two vectors follow each other, together at unit length.
+    """
+
+    def __init__(self, recipe: TextRecipe, parts: Sequence[FisherVectors], pca: StreamedPCA | None = None) -> None:
+        self.recipe, self._parts, self._pca = recipe, parts, pca
+        self.dim = pca.n_components if pca else sum(part.dim for part in parts)
 
     def reduced(self, recipe: TextRecipe, captions: Sequence[Tokens], *, device: str | None) -> FisherFeatures:
         """The same followed by a PCA, fitted to the captions."""
@@ -71,19 +82,32 @@ class FisherFeatures:
         # In a file, as float16: 30,000 captions take 1.1 GB.
         with tempfile.TemporaryFile() as file:
             rows: Any = np.memmap(file, np.float16, "w+", shape=(len(captions), self.dim))
-            self._fisher.transform(captions, out=rows)
-            return FisherFeatures(recipe, self._fisher, StreamedPCA(recipe.pca, device=device).fit(rows))
+            start = 0
+            for block in self._raw(captions, np.float16):
+                rows[start : start + len(block)] = block
+                start += len(block)
+            return FisherFeatures(recipe, self._parts, StreamedPCA(recipe.pca, device=device).fit(rows))
+
+    def _raw(self, texts: Sequence[Tokens], dtype: DTypeLike) -> Iterator[NDArray[Any]]:
+        """Blocks of vectors before the PCA."""
+        if len(self._parts) == 1:
+            yield from self._parts[0].stream(texts, dtype)
+            return
+        share = np.asarray(len(self._parts) ** -0.5, dtype)
+        for blocks in zip(*(part.stream(texts, dtype) for part in self._parts), strict=True):
+            yield np.concatenate(blocks, 1) * share
 
     @property
     def vectors(self) -> StoredVectors:
-        return cast(StoredVectors, self._fisher.vectors)
+        return cast(StoredVectors, self._parts[0].vectors)
 
     @vectors.setter
     def vectors(self, vectors: StoredVectors) -> None:
-        self._fisher.vectors = vectors
+        for part in self._parts:
+            part.vectors = vectors
 
     def stream(self, texts: Sequence[Tokens]) -> Iterator[NDArray[Any]]:
-        blocks = self._fisher.stream(texts, np.float32)
+        blocks = self._raw(texts, np.float32)
         if self._pca is None:
             yield from blocks
             return
@@ -104,7 +128,8 @@ class FisherFeatures:
 
     def save(self, folder: str | Path) -> None:
         self.vectors.save(Path(folder))
-        self._fisher.save(Path(folder) / FISHER)
+        for part in self._parts:
+            part.save(Path(folder) / FILES[part.family])
         if self._pca is not None:
             self._pca.save(Path(folder) / PCA)
         save_recipe(folder, self.recipe)
