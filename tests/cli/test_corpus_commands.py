@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from PIL import Image as Pillow
 
@@ -120,6 +121,17 @@ def test_stats_become_a_result(deixis: Run, source: Path, tmp_path: Path) -> Non
         assert result.corpus.split_hash == (sample().split("train") if splits else sample()).split_hash()
     assert deixis("stats", source, "--out", out).code == 2
     assert load(out) == result
+
+
+def test_errors_compare_two_annotations(deixis: Run, source: Path, tmp_path: Path) -> None:
+    images = list(sample())
+    caption = msgspec.structs.replace(images[0].captions[1], phrases=(Phrase(1, 2, "1", ("people",)),))
+    images[0] = msgspec.structs.replace(images[0], captions=(images[0].captions[0], caption))
+    write_corpus(Corpus(images, name="sample"), tmp_path / "annotated")
+    found = json.loads(deixis("errors", tmp_path / "annotated", source, "--json").out)
+    assert (found["wrong_mentions"], found["missing_mentions"], found["images_with_errors"]) == (1, 1, 1)
+    assert found["percent"]["images_with_errors"] == pytest.approx(100 / 3)
+    assert "33.33" in deixis("errors", tmp_path / "annotated", source).out
 
 
 def test_every_format_is_listed(deixis: Run) -> None:

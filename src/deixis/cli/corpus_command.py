@@ -1,4 +1,4 @@
-"""`deixis corpus`: count, draw, convert, join and cut corpora of any format."""
+"""`deixis corpus`: count, compare, draw, convert, join and cut corpora of any format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deixis.corpus import Corpus
     from deixis.corpus.statistics import Statistics
 
-app = typer.Typer(no_args_is_help=True, help="Count, draw, convert, join and cut corpora of any format.")
+app = typer.Typer(no_args_is_help=True, help="Count, compare, draw, convert, join and cut corpora of any format.")
 
 OutPath = Annotated[
     Path, typer.Argument(metavar="OUT", help="The folder to write, or the file if the format is a single file.")
@@ -57,6 +57,41 @@ def stats(
         print_json(counts)
     else:
         _print_statistics(counts)
+
+
+@app.command()
+def errors(
+    corpus: CorpusPath,
+    reference: Annotated[
+        str, typer.Argument(metavar="REFERENCE", help="The same captions with the annotations to compare with.")
+    ],
+    json: Json = False,
+) -> None:
+    """Compare phrases and chains with a reference: chunking errors, coreference errors, images with any error.
+
+    This is the error analysis of Flickr30k Entities. REFERENCE may be corrected annotations or those of other
+    annotators.
+
+    Example: deixis corpus errors annotated/ joined/
+    """
+    from dataclasses import asdict
+
+    from deixis.corpus import open_corpus
+    from deixis.metrics.annotation_errors import annotation_errors
+
+    with busy(f"Comparing {corpus} and {reference}"):
+        found = annotation_errors(open_corpus(corpus), open_corpus(reference))
+    shares = found.shares()
+    if json:
+        print_json({**asdict(found), "percent": shares})
+        return
+    whole = {"chunking_errors": "mentions", "coreference_errors": "chains", "images_with_errors": "images"}
+    paper = {"chunking_errors": "<1", "coreference_errors": "<1", "images_with_errors": "8"}
+    print_table(
+        f"Errors in % ({found.images:,} images, {found.mentions:,} mentions, {found.chains:,} chains)",
+        ["", "of", "here", "Flickr30k Entities"],
+        [[_label(name), whole[name], f"{share:.2f}", paper[name]] for name, share in shares.items()],
+    )
 
 
 @app.command()
