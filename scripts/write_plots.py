@@ -27,6 +27,8 @@ RANKING, LOCALIZATION = "image-text-ranking", "phrase-localization"
 CUTS = ("r@1", "r@5", "r@10")
 TO_TEXT, TO_IMAGE = "image_to_text.r@1", "text_to_image.r@1"
 HERE, PAPER = "Deixis", "paper"
+#: Where the figures of the bundled model are.
+QUALITY, LOCALIZED = "search/quality", "base/deixis-base.phrase-localization.flickr8k-test"
 
 
 def result(recipe: str, protocol: str, metric: str) -> Value | None:
@@ -69,6 +71,13 @@ def read(name: str) -> Any:
     """A result file by its path below results/, without `.json`; empty if there is none."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def installed(name: str, metric: str) -> Value | None:
+    """A figure of the bundled model, measured with its present weights."""
+    found = read(name)
+    value = _at(found.get("metrics", found), metric)
+    return None if value is None else (float(value), None)
 
 
 def _at(metrics: Any, path: str) -> Any:
@@ -160,25 +169,25 @@ def two_branch_sentences() -> Plot:
 
 def localization_curves() -> Plot:
     path, cuts = "localization.overall", (*CUTS, "r@100")
+    base = {cut.upper(): installed(LOCALIZED, f"{path}.{cut}") for cut in cuts}
     paper = {cut.upper(): _printed_cell("two-branch/table1", "similarity-augmented", f"{path}.{cut}") for cut in CUTS}
     return Plot("curves", "Phrase localization: recall by number of regions", "phrases found, percent", [
         recalls("CCA", "two-branch/phrases-cca", LOCALIZATION, path, cuts),
         recalls("embedding network", "two-branch/phrases-bi", LOCALIZATION, path, cuts),
         recalls("similarity network", "two-branch/phrases-similarity-augmented", LOCALIZATION, path, cuts),
-        recalls("deixis-base (fine-tuned)", "base/base", LOCALIZATION, path, cuts),
+        Series("deixis-base (fine-tuned)", _there(base)),
         Series("paper, similarity network", _there(paper), published=True),
     ])  # fmt: skip
 
 
 def localization_types() -> Plot:
-    models = {"CCA": "two-branch/phrases-cca", "two-branch": "two-branch/phrases-similarity-augmented",
-              "deixis-base": "base/base"}  # fmt: skip
+    models = {"CCA": "two-branch/phrases-cca", "two-branch": "two-branch/phrases-similarity-augmented"}
+    paths = {name: f"localization.by_type.{name}.r@1" for name in TYPES}
     series = [
-        Series(
-            label, _there({name: result(recipe, LOCALIZATION, f"localization.by_type.{name}.r@1") for name in TYPES})
-        )
+        Series(label, _there({name: result(recipe, LOCALIZATION, path) for name, path in paths.items()}))
         for label, recipe in models.items()
     ]
+    series.append(Series("deixis-base", _there({name: installed(LOCALIZED, path) for name, path in paths.items()})))
     return Plot("bars", "Phrase localization by type", "R@1 in percent", [_named(one) for one in series])
 
 
@@ -326,21 +335,27 @@ _FIVE = {
     "concepts and order": "concepts-order/cnp-ctx",
     "HM-LSTM": "hm-lstm/hm-lstm",
     "HM-LSTM, fine-tuned": "hm-lstm/hm-lstm-tuned",
-    "deixis-base": "base/base",
 }
 
 
 def five_papers() -> Plot:
+    series = [recalls(label, recipe, RANKING, "text_to_image") for label, recipe in _FIVE.items()]
+    base = {cut.upper(): installed(QUALITY, f"text_to_image.{cut}") for cut in CUTS}
     return Plot("curves", "The five papers under one protocol: sentence → picture, Flickr8k", "pictures found, percent",
-                [recalls(label, recipe, RANKING, "text_to_image") for label, recipe in _FIVE.items()])  # fmt: skip
+                [*series, Series("deixis-base", _there(base))])  # fmt: skip
 
 
 def base_steps() -> Plot:
     steps = {"frozen features, ranking loss": "two-branch/sentences-ranking", "InfoNCE": "two-branch/sentences",
              "fine-tuned backbone, recurrent text": "base/pictures", "+ COCO-mini": "base/pictures-both",
-             "+ cells, words, phrases (deixis-base)": "base/base"}  # fmt: skip
-    return Plot("dots", "From the papers' losses to deixis-base", "R@1 in percent, Flickr8k test",
-                [here(way, steps, RANKING, metric) for metric, way in _WAYS])  # fmt: skip
+             "+ cells, words, phrases": "base/base"}  # fmt: skip
+    series = [
+        ours._replace(
+            values=_there({**ours.values, "+ more pictures and boxes (deixis-base)": installed(QUALITY, metric)})
+        )
+        for metric, ours in ((metric, here(way, steps, RANKING, metric)) for metric, way in _WAYS)
+    ]
+    return Plot("dots", "From the papers' losses to deixis-base", "R@1 in percent, Flickr8k test", series)
 
 
 def base_twins() -> Plot:
