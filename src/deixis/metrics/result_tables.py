@@ -129,7 +129,7 @@ def pages(comparison: Comparison, command: str, files: str) -> dict[str, str]:
             written[f"{name}.md"] = _page(title, intro, [_table(comparison, table, files) for table in tables])
             listed.append(f"- [{_text(title)}]({name}.md): {len(tables)} tables")
         if others:
-            page, more = (f"{name}-other.md", f"{title}: results of no table") if tables else (f"{name}.md", title)
+            page, more = (f"{name}-other.md", f"{title}: other results") if tables else (f"{name}.md", title)
             written[page] = _page(more, intro, _by_protocol(others, files))
             listed.append(f"- [{_text(more)}]({page}): {len(others)} results")
     written["index.md"] = "\n\n".join(["# Results", intro, "\n".join(listed)]) + "\n"
