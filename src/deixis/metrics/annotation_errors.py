@@ -52,8 +52,9 @@ def annotation_errors(corpus: Corpus, reference: Corpus) -> AnnotationErrors:
     counts = [_image_errors(image, expected[image.id]) for image in corpus if image.id in expected]
     if not counts:
         raise DeixisError("the two corpora have no image in common")
-    totals = [sum(column) for column in zip(*counts, strict=True)]
-    return AnnotationErrors(len(counts), *totals, sum(any(row[index] for index in (1, 2, 4)) for row in counts))
+    mentions, wrong, missing, chains, wrong_chains = (sum(column) for column in zip(*counts, strict=True))
+    with_errors = sum(any(row[index] for index in (1, 2, 4)) for row in counts)
+    return AnnotationErrors(len(counts), mentions, wrong, missing, chains, wrong_chains, with_errors)
 
 
 def _image_errors(image: Image, reference: Image) -> tuple[int, int, int, int, int]:
