@@ -13,25 +13,25 @@ from deixis.metrics.results import flatten, load
 
 
 @pytest.mark.parametrize(
-    ("command", "figure"),
+    ("command", "scenes", "figure"),
     [
-        ("retrieval", "text_to_image.r@1"),
-        ("localization", "localization.overall.r@1"),
-        ("twins", "twins.colour.accuracy"),
-        ("two-objects", "two_objects.overall.accuracy"),
+        ("retrieval", 80, "text_to_image.r@1"),
+        ("localization", 80, "localization.overall.r@1"),
+        ("twins", 160, "twins.colour.accuracy"),
+        ("two-objects", 80, "two_objects.overall.accuracy"),
     ],
 )
 def test_a_model_is_scored_by_name(
     command: str,
+    scenes: int,
     figure: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "result.json"
-    monkeypatch.setattr(
-        "sys.argv", ["deixis", "evaluate", command, "scenes:160", "--split", "val", "--out", str(out), "--json"]
-    )
+    arguments = [command, f"scenes:{scenes}", "--split", "val", "--out", str(out), "--json"]
+    monkeypatch.setattr("sys.argv", ["deixis", "evaluate", *arguments])
     with pytest.raises(SystemExit) as stop:
         main()
     assert not stop.value.code
@@ -53,7 +53,7 @@ def test_phrases_that_are_not_found_count_as_missed(
         options = [] if finder is None else ["--found-phrases"]
         monkeypatch.setattr("deixis.text.phrase_finding.phrases_in", finder)
         monkeypatch.setattr(
-            "sys.argv", ["deixis", "evaluate", "localization", "scenes:40", "--split", "val", *options, "--json"]
+            "sys.argv", ["deixis", "evaluate", "localization", "scenes:20", "--split", "val", *options, "--json"]
         )
         with pytest.raises(SystemExit) as stop:
             main()

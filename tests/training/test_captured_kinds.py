@@ -102,6 +102,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "alignment": ALIGNMENT,
     "alignment by its mean": {**ALIGNMENT, "model": {**ALIGNMENT["model"], "score": "mean"}, "fragment_weight": 1.0},
 }
+#: Trained with and without graphs in `make test-all` alone: others of the same paper are trained in `make test`.
+VARIANTS = (
+    "sentences read word by word",
+    "phrases, similarity",
+    "both",
+    "order with sampling and twins",
+    "order from pictures",
+    "alignment by its mean",
+)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +185,7 @@ def test_a_step_waits_for_nothing_and_shapes_are_few(
                 task.loss(batch).total.backward()  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in KINDS])
 def test_captured_steps_have_the_losses_of_eager_ones(
     name: str,
     corpus: Corpus,

@@ -128,8 +128,17 @@ def trained(
     return [record for record in read_log(out) if isinstance(record, StepRecord)]
 
 
-@pytest.mark.parametrize("changes", [{}, PAIRS, {"loss": {"kind": "infonce"}}], ids=["ranking", "pairs", "infonce"])
-@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize(
+    ("changes", "precision"),
+    [
+        pytest.param({}, "float32", id="float32-ranking"),
+        pytest.param(PAIRS, "float32", id="float32-pairs"),
+        pytest.param({}, "mixed", id="mixed-ranking"),
+        pytest.param({"loss": {"kind": "infonce"}}, "float32", id="float32-infonce", marks=pytest.mark.slow),
+        pytest.param(PAIRS, "mixed", id="mixed-pairs", marks=pytest.mark.slow),
+        pytest.param({"loss": {"kind": "infonce"}}, "mixed", id="mixed-infonce", marks=pytest.mark.slow),
+    ],
+)
 def test_captured_steps_have_the_losses_of_eager_ones(
     tmp_path: Path, device: torch.device, replayed: list[int], changes: dict[str, Any], precision: str
 ) -> None:
@@ -146,7 +155,7 @@ def test_captured_steps_have_the_losses_of_eager_ones(
     assert figures[0] == pytest.approx(figures[1], rel=0.05)
 
 
-@pytest.mark.parametrize("cell", ["rnn", "lstm"])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("rnn", marks=pytest.mark.slow)])
 def test_captions_are_captured_for_few_lengths(
     tmp_path: Path, device: torch.device, replayed: list[int], cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
