@@ -48,19 +48,21 @@ def init(
     ] = StartFrom.CAPTIONS,
     known: Annotated[
         str | None,
-        typer.Option(help="An annotated corpus, to test and watch workers with.", show_default=False),
+        typer.Option(help="An annotated corpus, whose answers test and check workers.", show_default=False),
     ] = None,
-    known_each: Annotated[int, typer.Option(min=1, help="Questions with known answers a task.")] = 400,
+    known_each: Annotated[int, typer.Option(min=1, help="Questions with known answers, per task.")] = 400,
     split: Annotated[list[str] | None, typer.Option(help="Only these splits.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first images.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.", show_default=False)] = None,
     solo: Annotated[bool, typer.Option(help="One person does it all: one opinion settles every question.")] = False,
     settings_file: SettingsOption = None,
     rules_in: Annotated[
-        Path | None, typer.Option("--rules", metavar="FOLDER", help="Own rules of the tasks.", show_default=False)
+        Path | None,
+        typer.Option("--rules", metavar="FOLDER", help="Your own rules: see `annotate rules`.", show_default=False),
     ] = None,
     address: Annotated[str | None, typer.Option(help="The public address of the pages.", show_default=False)] = None,
     pictures_in: Annotated[
-        Path | None, typer.Option(help="Pictures that are kept elsewhere.", show_default=False)
+        Path | None,
+        typer.Option(help="A folder or .zip with the pictures, if they are not in the corpus.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of known questions.")] = 0,
     json: Json = False,
@@ -171,10 +173,10 @@ for command in (suspend, reinstate, settings, rules, backup):
 @app.command()
 def review(
     project: ProjectPath,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Entries at most.")] = 50,
     json: Json = False,
 ) -> None:
-    """List what waits for a reviewer: chains that cycle, comments, questions that nobody is left for.
+    """List what waits for a reviewer: chains without agreement, comments, questions that no worker is left to answer.
 
     Example: deixis annotate review project.db
     """
@@ -201,7 +203,7 @@ def export(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Write what was annotated as a corpus, boxes and chains merged.
+    """Write the annotations as a corpus. Overlapping boxes are merged, then chains with equal boxes.
 
     Example: deixis annotate export project.db annotated/
     """
@@ -224,7 +226,7 @@ def stats(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Table 1 of the Entities paper for what was annotated so far.
+    """Show the counts of Table 1 of the Entities paper, for what was annotated so far.
 
     Example: deixis annotate stats project.db --chart figure2.svg
     """

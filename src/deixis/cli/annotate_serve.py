@@ -33,7 +33,9 @@ def serve(
     ] = None,
     features: Annotated[
         list[Path] | None,
-        typer.Option(metavar="STORE", help="A feature store for that run; may be repeated.", show_default="as kept"),
+        typer.Option(
+            metavar="STORE", help="A feature store for that run; may be repeated.", show_default="extracted and cached"
+        ),
     ] = None,
 ) -> None:
     """Open a project to its workers in the browser. The first start prints a link for its administrator.

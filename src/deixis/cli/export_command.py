@@ -162,7 +162,7 @@ def calibrate_bundle(
     """Fit the match thresholds of a bundle on the validation pictures of captioned corpora.
 
     Fitted are whether anything matches at all, where the list of matches ends (for words, and for an example picture
-    beside words), and how far below its list a picture must be that must not show something. Nothing else in the bundle
+    beside words), and how far below the matches of an excluded thing a picture must score. Nothing else in the bundle
     changes, so indexes made with it stay valid.
 
     Example: deixis export calibrate my-model flickr8k coco_mini

@@ -100,7 +100,7 @@ def search(
         Path | None, typer.Option(metavar="IMAGE", help="A picture that it should resemble.", show_default=False)
     ] = None,
     queries: Annotated[
-        str, typer.Option(metavar="FILE", help="Many queries, one a line; `-` reads standard input.")
+        str, typer.Option(metavar="FILE", help="Many queries, one per line; `-` reads standard input.")
     ] = "",
     why: Annotated[
         Path | None,
