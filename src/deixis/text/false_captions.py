@@ -6,7 +6,8 @@ Four kinds are made, by word lists alone:
 - number: "two dogs" → "three dogs";
 - attribute: "a small dog" → "a large dog";
 - role: the words stay and change places. Two colours or attributes ("a man in a red shirt and a woman in a blue
-  dress"), or two people or animals ("a man carries a child").
+  dress", "a black dog chases a brown dog"), or two people or animals of whom one does something to the other ("a man
+  carries a child") or has something of its own ("a man in a red shirt and a woman").
 
 `deixis.base` learns from them; `deixis.metrics.caption_twins` measures with them.
 """
@@ -99,13 +100,14 @@ OPPOSITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 )
 _OPPOSITE = {word: other for pair in OPPOSITES for own, other in (pair, pair[::-1]) for word in own}
 _SIDE = {word: own for pair in OPPOSITES for own in pair for word in own}
+_POSTURES = frozenset({"standing", "stands", "sitting", "sits", "lying", "lies", "laying"})
 #: Attributes before a noun, which two nouns can exchange.
-_MODIFIERS = frozenset(_GROUP) | frozenset(_OPPOSITE) - {
-    *("standing", "stands", "sitting", "sits", "lying", "lies", "laying", "inside", "outside", "indoors", "outdoors")
-}
+_MODIFIERS = frozenset(_GROUP) | frozenset(_OPPOSITE) - _POSTURES - {"inside", "outside", "indoors", "outdoors"}
 
-_SINGULAR = """man woman boy girl child person kid baby toddler guy lady player adult dog cat horse cow elephant zebra
-    giraffe bird sheep bear puppy"""
+_SINGULAR = """man woman boy girl child person kid baby toddler guy lady player adult mother father mom dad bride groom
+    cowboy skier surfer biker skateboarder snowboarder cyclist soldier officer dog cat horse cow elephant zebra giraffe
+    bird sheep bear puppy kitten goat duck monkey pony lamb calf infant teenager husband wife son daughter brother
+    sister batter catcher umpire pitcher"""
 _PLURAL = "men women boys girls children people kids dogs cats horses cows elephants zebras giraffes birds players"
 #: People and animals, who can do to each other what is done to them.
 ANIMATE = frozenset(f"{_SINGULAR} {_PLURAL}".split())
@@ -114,6 +116,39 @@ _MUTUAL = """and with alongside among beside between by close near next together
     against or around at talking talks wrestling wrestle posing pose"""
 #: Relations that hold both ways.
 MUTUAL = frozenset(_MUTUAL.split())
+_ONE_WAY = """bites biting brushing carries carrying catches catching chased chases chasing feeding feeds followed
+    following follows grabbing grabs held helping helps holding holds kicking kicks leading leads licking
+    licks lifting lifts pets petting pulled pulling pulls pushed pushes pushing rides riding sniffing sniffs
+    stares staring tackled tackles tackling washing watched watches watching"""
+#: Relations that do not, whatever else is said.
+ONE_WAY = frozenset(_ONE_WAY.split())
+#: Words between two of one name after which they are not told of alike.
+_DIFFERENTLY = ONE_WAY | {"after", "behind", "front", "over", "under", "while", "who"}
+_CLOTHES = """apron backpack bikini cap clothes clothing coat costume dress glasses gloves goggles gown hat headband
+    helmet hoodie jacket jeans jersey mask outfit pants robe scarf shirt shirts shorts skirt suit sunglasses sweater
+    sweatshirt swimsuit t-shirt tie top tuxedo umbrella uniform vest"""
+CLOTHES = frozenset(_CLOTHES.split())
+_WEARING = frozenset({"in", "wearing", "wears", "with", "dressed"})
+#: What one of two people does alone.
+_DOES_ALONE = """carries carrying cutting drinking eating feeding hitting holding holds kicking pushing reading rides
+    riding smoking swinging throwing throws"""
+_ALONE = frozenset(_DOES_ALONE.split())
+#: Where one of two people or animals is, if the other is somewhere else.
+_PLACES = frozenset({"on", "in", "under", "behind", "inside", "atop"})
+_IN_A_GAME = frozenset({"batter", "catcher", "umpire", "pitcher"})
+#: Who somebody is, as far as a word says it: sex and age. Words that do not say it may be about the same person.
+_PERSONS = {
+    **dict.fromkeys(("man", "guy", "men", "father", "dad", "groom", "cowboy", "husband"), ("male", "adult")),
+    **dict.fromkeys(("woman", "lady", "women", "mother", "mom", "bride", "wife"), ("female", "adult")),
+    **dict.fromkeys(("boy", "boys", "son"), ("male", "young")),
+    **dict.fromkeys(("girl", "girls", "daughter"), ("female", "young")),
+    **dict.fromkeys(("child", "kid", "baby", "infant", "toddler", "children", "kids", "teenager"), ("", "young")),
+    **dict.fromkeys(("adult",), ("", "adult")),
+    **dict.fromkeys(("person", "player", "people", "players", "skier", "surfer", "biker"), ("", "")),
+    **dict.fromkeys(("brother",), ("male", "")),
+    **dict.fromkeys(("sister",), ("female", "")),
+    **dict.fromkeys(("skateboarder", "snowboarder", "cyclist", "soldier", "officer"), ("", "")),
+}
 #: Things of which a caption that names one would name two.
 _COUNTED = ANIMATE | frozenset({"bus", "train", "truck", "plane", "airplane", "motorcycle", "boat", "skier", "surfer"})
 _DETERMINERS = frozenset({"a", "an", "the", "his", "her", "its", "their", "this", "that", "one", "another", "some"})
@@ -156,12 +191,12 @@ def false_captions(
         counts: of `colour_counts`; without them all things have the same colours.
     """
     said = {token for other in (tokens, *others) for token in other}
-    pairs = {pair for other in (tokens, *others) for pair in pairwise(other)}
     return [
         *_colours(tokens, said, random, counts or {}),
         *_numbers(tokens, said, random),
         *_attributes(tokens, said, random),
-        *_modifier_exchanges(tokens, pairs),
+        *_modifier_exchanges(tokens, others),
+        *_clothes_exchanges(tokens, others),
         *_party_exchanges(tokens, others),
     ]
 
@@ -230,23 +265,37 @@ def _attributes(tokens: Tokens, said: set[str], random: np.random.Generator) -> 
         yield FalseCaption("attribute", _with_word(tokens, index, new), token, new)
 
 
-def _modifier_exchanges(tokens: Tokens, pairs: set[tuple[str, str]]) -> Iterator[FalseCaption]:
-    """Two colours, or two attributes of one kind, that belong to different nouns, in each other's place."""
+def _modifier_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[FalseCaption]:
+    """Two colours, or two attributes of one kind, that belong to different nouns, in each other's place.
+
+    Or to two of one name, of whom different things are told: "a black dog chases a white dog".
+    """
     places = [
         index
         for index, token in enumerate(tokens)
-        if token in _MODIFIERS and _before_noun(tokens, index) and not _of_two_colours(tokens, index)
+        if token in _MODIFIERS
+        and (_before_noun(tokens, index) or _worn(tokens, index))
+        and not _of_two_colours(tokens, index)
     ]
+    told = {pair for other in others for pair in pairwise(other)}
     for first, second in combinations(places, 2):
         one, two = tokens[first], tokens[second]
-        if not _comparable(one, two) or _noun(tokens, first) == _noun(tokens, second):
+        if not _comparable(one, two):
             continue
-        # What another caption says of these nouns is not false.
-        if {(two, tokens[first + 1]), (one, tokens[second + 1])} & pairs:
-            continue
-        made = _with_word(_with_word(tokens, first, two), second, one)
-        yield FalseCaption("role", made, one, two)
-        return
+        noun, alone = _noun(tokens, first), [_worn(tokens, place) for place in (first, second)]
+        if not any(alone) and noun == _noun(tokens, second):
+            differ = noun in ANIMATE and _DIFFERENTLY & set(tokens[first + 1 : second])
+            if not differ or any(_order(other, two, one) for other in others):
+                continue
+        else:
+            # What another caption says of these nouns, or of what somebody is in, is not false.
+            new_places = ((first, two, alone[0]), (second, one, alone[1]))
+            said = told | set(pairwise(tokens))
+            if any(
+                ("in", new) in told if worn else (new, tokens[place + 1]) in said for place, new, worn in new_places
+            ):
+                continue
+        yield FalseCaption("role", _with_word(_with_word(tokens, first, two), second, one), one, two)
 
 
 def _comparable(one: str, two: str) -> bool:
@@ -256,20 +305,88 @@ def _comparable(one: str, two: str) -> bool:
 
 
 def _party_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[FalseCaption]:
-    """Two people or animals in each other's place, where what is between them does not hold both ways."""
+    """Two people or animals in each other's place: one of them does something to the other, or has something alone."""
     places = [index for index, token in enumerate(tokens) if token in ANIMATE]
-    if len(places) != 2 or tokens[places[0]] == tokens[places[1]]:
-        return
-    first, second = places
+    for first, second in pairwise(places):
+        if tokens.count(tokens[first]) == tokens.count(tokens[second]) == 1:
+            yield from _party_exchange(tokens, first, second, others)
+
+
+def _party_exchange(tokens: Tokens, first: int, second: int, others: Sequence[Tokens]) -> Iterator[FalseCaption]:
     one, two = tokens[first], tokens[second]
+    if not _exclusive(one, two) or (one in _PLURAL.split()) != (two in _PLURAL.split()):
+        return
     between = [token for token in tokens[first + 1 : second] if token.isalpha() and token not in _DETERMINERS]
     between = [token for token in between if token not in _MODIFIERS]
-    if not between or MUTUAL & set(between) or (one in _PLURAL.split()) != (two in _PLURAL.split()):
+    own = _own_things(tokens, first, second), _own_things(tokens, second, len(tokens))
+    verbs = ONE_WAY & set(between)
+    one_way = bool(between) and (bool(verbs) or not MUTUAL & set(between))
+    # What follows the second may be said of both ("a man and a woman in hats"), but not "in a hat".
+    single = own[1] - own[0] if {"a", "an"} & set(tokens[second + 2 : second + 4]) else set()
+    if not one_way and not own[0] - own[1] and not single:
         return
-    # "a woman … a man" in another caption may tell of the same the other way round.
-    if any(_order(other, two, one) for other in others):
+    # "a woman … a man" in another caption may tell of the same the other way round, "held by a man" if it has the verb.
+    told = [other for other in others if _order(other, two, one)]
+    stems = {verb[:4] for verb in verbs} | ({"held", "hold"} if {"held", "holds", "holding"} & verbs else set())
+    if one_way and not own[0] - ONE_WAY and any(not stems or stems & {word[:4] for word in other} for other in told):
+        return
+    # What another caption says of them is not false.
+    if any(_has_own(other, two, own[0]) or _has_own(other, one, own[1]) for other in others):
         return
     yield FalseCaption("role", _with_word(_with_word(tokens, first, two), second, one), one, two)
+
+
+def _clothes_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[FalseCaption]:
+    """What two people wear in each other's place: "a man in a hat and a woman in a dress"."""
+    people = [index for index, token in enumerate(tokens) if token in ANIMATE]
+    if len(people) != 2:
+        return
+    first, second = people
+    parts = [
+        [index for index in range(start + 1, min(end, start + 7)) if tokens[index] in CLOTHES]
+        for start, end in ((first, second), (second, len(tokens)))
+    ]
+    if any(len(part) != 1 for part in parts):
+        return
+    (one_place,), (two_place,) = parts
+    one, two = tokens[one_place], tokens[two_place]
+    worn = all(tokens[start + 1] in _WEARING for start in people)
+    plurals = [word.endswith("s") and not word.endswith("ss") for word in (one, two)]
+    if one == two or plurals[0] != plurals[1] or not worn:
+        return
+    if any(_has_own(other, tokens[first], {two}) or _has_own(other, tokens[second], {one}) for other in others):
+        return
+    yield FalseCaption("role", _with_word(_with_word(tokens, one_place, two), two_place, one), one, two)
+
+
+def _exclusive(one: str, two: str) -> bool:
+    """Whether two words cannot be about the same person or animal; a girl may be called a child."""
+    if {one, two} in ({"dog", "puppy"}, {"dogs", "puppy"}) or one == two:
+        return False
+    if one not in _PERSONS or two not in _PERSONS:
+        # A batter may be called a man, but is not the catcher.
+        return not ({one, two} & _IN_A_GAME and {one, two} & _PERSONS.keys())
+    return any(own and other and own != other for own, other in zip(_PERSONS[one], _PERSONS[two], strict=True))
+
+
+def _own_things(tokens: Tokens, place: int, end: int) -> set[str]:
+    """What somebody wears or does alone by the words that follow: colours, clothes, verbs."""
+    following = tokens[place + 1 : min(end, place + 8)]
+    rest = following[1:] if following[:1] in (("is",), ("are",)) else following
+    if not rest:
+        return set()
+    if rest[0] in _ALONE:
+        return {rest[0], *(rest[1:4])} & (_ALONE | CLOTHES | frozenset(_GROUP))
+    worn = {token for token in rest[:6] if token in CLOTHES or token in _GROUP} if rest[0] in _WEARING else set()
+    # "… on a bench and …": a place of its own.
+    if not worn and rest[0] in _PLACES and "and" in rest[2:5]:
+        return {rest[rest.index("and") - 1]}
+    return worn
+
+
+def _has_own(tokens: Tokens, noun: str, things: set[str]) -> bool:
+    places = [index for index, token in enumerate(tokens) if token == noun]
+    return any(things & set(tokens[index + 1 : index + 7]) for index in places)
 
 
 def _order(tokens: Tokens, first: str, second: str) -> bool:
@@ -282,10 +399,19 @@ def _before_noun(tokens: Tokens, index: int) -> bool:
     return following.isalpha() and following not in _NOT_NOUNS
 
 
+def _worn(tokens: Tokens, index: int) -> bool:
+    """Whether a colour is all that is said of somebody's clothes: "a man in white"."""
+    return index > 0 and tokens[index] in _GROUP and tokens[index - 1] == "in" and not _before_noun(tokens, index)
+
+
 def _of_two_colours(tokens: Tokens, index: int) -> bool:
     """Whether a colour is part of "black and white", or next to another colour."""
-    near = tokens[max(0, index - 2) : index] + tokens[index + 1 : index + 3]
-    return any(token in _GROUP for token in near)
+    for near in (tokens[max(0, index - 2) : index][::-1], tokens[index + 1 : index + 3]):
+        if near and near[0] in _GROUP:
+            return True
+        if len(near) == 2 and near[1] in _GROUP and (near[0] in ("and", "or") or not near[0].isalpha()):
+            return True
+    return False
 
 
 def _noun(tokens: Tokens, index: int) -> str:
