@@ -191,21 +191,27 @@ def launches() -> Iterator[str]:
     if result is None:
         return
     unpadded = _unpadded()
-    yield "| step | before: ms | ms per step | sampling | computing | share | kernels | CUDA graph: ms | share |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    version_2 = (read("launches-version-2") or {"kinds": {}})["kinds"]
+    yield (
+        "| step | before: ms | ms per step | sampling | computing | share | kernels | CUDA graph: ms | share "
+        "| version 2, CUDA graph: ms |"
+    )
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for name, kind in result["kinds"].items():
         eager, graph = kind.get("kernel by kernel"), kind.get("graphs")
         if eager is None:
-            yield f"| {name} | | {kind['fault']} | | | | | | |"
+            yield f"| {name} | | {kind['fault']} | | | | | | | |"
             continue
         before = f"{unpadded[name]['step_ms']:.2f}" if name in unpadded else ""
         times = [eager["step_ms"], kind["making_batches_ms"], eager["computing_ms"]]
         captured = [f"{graph['step_ms']:.2f}", f"{graph['share_computing']:.0%}"] if graph else ["", ""]
         cells = [*(f"{value:.2f}" for value in times), f"{eager['share_computing']:.0%}", f"{eager['kernels']:.0f}"]
-        yield f"| {name} (`{kind['recipe']}`) | {' | '.join([before, *cells, *captured])} |"
+        later = f"{version_2[name]['graphs']['step_ms']:.2f}" if name in version_2 else ""
+        yield f"| {name} (`{kind['recipe']}`) | {' | '.join([before, *cells, *captured, later])} |"
     yield ""
     yield "`before` is `launches-unpadded.json`. Computing and the time of a step are measured in different steps, so"
-    yield "the share can be above 100%."
+    yield "the share can be above 100%. The last column is `launches-version-2.json`: the models without padding and"
+    yield "sharing in their code, measured while the machine was also used for something else."
     yield from (f"{name}: {kind['note']}" for name, kind in result["kinds"].items() if "note" in kind)
 
 
