@@ -41,18 +41,18 @@ def suppress(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: 
     sorted_boxes = boxes[order]
     areas = np.maximum(sorted_boxes[:, 2:] - sorted_boxes[:, :2], 0).prod(1)
     alive = np.ones(len(order), dtype=bool)
-    kept: list[int] = []
+    chosen: list[int] = []
     for row in range(len(order)):
-        if len(kept) == count:
+        if len(chosen) == count:
             break
         if not alive[row]:
             continue
-        kept.append(int(order[row]))
+        chosen.append(int(order[row]))
         low = np.maximum(sorted_boxes[row, :2], sorted_boxes[row + 1 :, :2])
         high = np.minimum(sorted_boxes[row, 2:], sorted_boxes[row + 1 :, 2:])
         inner = np.maximum(high - low, 0).prod(1)
         alive[row + 1 :] &= inner <= overlap * (areas[row] + areas[row + 1 :] - inner)
-    return np.array(kept, dtype=np.int64)
+    return np.array(chosen, dtype=np.int64)
 
 
 def suppress_each(
@@ -86,6 +86,6 @@ def suppress_each(
         is_alive = active_alive[queries[active], box >> 3] & (128 >> (box & 7)).astype(np.uint8) > 0
         # A box that is alive overlaps no box kept earlier, so this removes only boxes of a lower rank.
         active_alive &= np.where(is_alive[:, None], compatible[box], 255)
-    kept = np.empty_like(considered)
-    kept[by_depth] = np.unpackbits(alive, axis=1, count=scores.shape[1]).astype(bool)
-    return kept & considered
+    alive_boxes = np.empty_like(considered)
+    alive_boxes[by_depth] = np.unpackbits(alive, axis=1, count=scores.shape[1]).astype(bool)
+    return alive_boxes & considered

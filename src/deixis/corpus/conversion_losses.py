@@ -7,21 +7,21 @@ from collections import Counter
 from deixis.corpus.records import Corpus
 
 
-def losses(corpus: Corpus, kept: Corpus) -> dict[str, tuple[int, int]]:
-    """What `corpus` has and `kept` lacks: name → (number lost, number in `corpus`), in the order of the records."""
-    counts_before, counts_after = _contents(corpus), _contents(kept)
+def losses(corpus: Corpus, converted: Corpus) -> dict[str, tuple[int, int]]:
+    """What `corpus` has and `converted` lacks: name → (number lost, number in `corpus`), in the records' order."""
+    counts_before, counts_after = _contents(corpus), _contents(converted)
     lost = {
         name: (count - counts_after[name], count) for name, count in counts_before.items() if counts_after[name] < count
     }
     changed = 0
     for image in corpus:
-        if image.id in kept:
-            pairs = zip(image.captions, kept[image.id].captions, strict=False)
+        if image.id in converted:
+            pairs = zip(image.captions, converted[image.id].captions, strict=False)
             changed += sum(before.text != after.text for before, after in pairs)
     if changed:
         lost["spellings of captions"] = (changed, counts_before["captions"])
-    kept_ids = [image.id for image in kept]
-    if [image.id for image in corpus if image.id in kept] != kept_ids:
+    kept_ids = [image.id for image in converted]
+    if [image.id for image in corpus if image.id in converted] != kept_ids:
         lost["places in the order of images"] = (len(kept_ids), len(corpus))
     return lost
 

@@ -40,21 +40,21 @@ def read_lines(tree: FileTree, name: str, limit: int = MEMBER_LIMIT) -> Iterator
     """The lines of a UTF-8 text file, numbered from 1. Only `\\n` and `\\r\\n` end a line."""
     data = tree.read(name, limit).removeprefix(b"\xef\xbb\xbf")
     _check_size(tree, name, data, _LINE_BYTES * data.count(b"\n"))
-    for number, line in split_lines(data):
+    for line_number, line in split_lines(data):
         try:
-            yield number, line.removesuffix(b"\r").decode()
+            yield line_number, line.removesuffix(b"\r").decode()
         except UnicodeDecodeError as fault:
             problem = f"is not UTF-8 text (byte {fault.start + 1} of the line)"
-            raise InputError(tree.path, problem, f"{name} line {number}") from None
+            raise InputError(tree.path, problem, f"{name} line {line_number}") from None
 
 
 def split_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, numbered from 1, like `data.split(b"\\n")` but one at a time."""
-    number = 0
-    for number, line in enumerate(io.BytesIO(data), start=1):
-        yield number, line.removesuffix(b"\n")
-    if not number or data.endswith(b"\n"):
-        yield number + 1, b""
+    line_number = 0
+    for line_number, line in enumerate(io.BytesIO(data), start=1):
+        yield line_number, line.removesuffix(b"\n")
+    if not line_number or data.endswith(b"\n"):
+        yield line_number + 1, b""
 
 
 def read_json_bytes(tree: FileTree, name: str) -> bytes:
@@ -102,16 +102,16 @@ def read_json(tree: FileTree, name: str, schema: type[Document]) -> Document:
     try:
         return msgspec.json.decode(data, type=schema)
     except msgspec.ValidationError as fault:
-        problem, place = str(fault), ""
+        problem, location = str(fault), ""
         # The search ends early if the rest of the document is not JSON.
         with suppress(*JSON_FAULTS):
-            problem, place = _locate(data, schema) or (problem, place)
-        raise InputError(tree.path, problem, f"{name} {place}".rstrip()) from None
+            problem, location = _locate(data, schema) or (problem, location)
+        raise InputError(tree.path, problem, f"{name} {location}".rstrip()) from None
     except JSON_FAULTS as fault:
         raise InputError(tree.path, f"is not JSON ({fault})", name) from None
 
 
-def _locate(data: bytes, schema: Any, place: str = "") -> tuple[str, str] | None:
+def _locate(data: bytes, schema: Any, location: str = "") -> tuple[str, str] | None:
     """The first violation of `schema`, and its location. (msgspec's own message has no list index.)"""
     try:
         msgspec.json.decode(data, type=schema)
@@ -122,12 +122,14 @@ def _locate(data: bytes, schema: Any, place: str = "") -> tuple[str, str] | None
     inside: Iterator[tuple[str, str] | None] = iter(())
     if get_origin(schema) is list and data.strip().startswith(b"["):
         elements = enumerate(msgspec.json.decode(data, type=list[msgspec.Raw]))
-        inside = (_locate(bytes(element), get_args(schema)[0], f"{place}[{index}]") for index, element in elements)
+        inside = (_locate(bytes(element), get_args(schema)[0], f"{location}[{index}]") for index, element in elements)
     elif isinstance(schema, type) and issubclass(schema, msgspec.Struct) and data.strip().startswith(b"{"):
         members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         lists = {key: hint for key, hint in get_type_hints(schema).items() if get_origin(hint) is list}
-        inside = (_locate(bytes(members[key]), hint, f"{place}.{key}") for key, hint in lists.items() if key in members)
-    return next(filter(None, inside), (problem, (place + field.rstrip("`")).lstrip(".")))
+        inside = (
+            _locate(bytes(members[key]), hint, f"{location}.{key}") for key, hint in lists.items() if key in members
+        )
+    return next(filter(None, inside), (problem, (location + field.rstrip("`")).lstrip(".")))
 
 
 def json_keys(tree: FileTree) -> dict[str, frozenset[str]]:
@@ -181,9 +183,9 @@ def names_at_hand(tree: FileTree) -> tuple[str, ...]:
 
 def list_entries(tree: FileTree, name: str) -> Iterator[tuple[int, str]]:
     """The entries of a list file (one image per line), without blank lines."""
-    for number, line in read_lines(tree, name):
+    for line_number, line in read_lines(tree, name):
         if entry := line.strip():
-            yield number, entry
+            yield line_number, entry
 
 
 def split_file_part(split: str) -> str:
@@ -217,7 +219,7 @@ def caption_ids(corpus: Corpus, first: int) -> list[str]:
     ids = [caption.id for image in corpus for caption in image.captions]
     if len(set(ids)) == len(ids) and all(isinstance(number_or_text(id), int) for id in ids):
         return ids
-    return [str(number) for number in range(first, first + len(ids))]
+    return [str(caption_id) for caption_id in range(first, first + len(ids))]
 
 
 def chain_id(source_id: int | str) -> str:

@@ -84,8 +84,8 @@ def _composed(name: str) -> str:
 def _common_end(left: list[str], right: list[str]) -> int:
     """Number of equal path parts, counted from the end."""
     length = 0
-    for a, b in zip(reversed(left), reversed(right), strict=False):
-        if a != b:
+    for left_part, right_part in zip(reversed(left), reversed(right), strict=False):
+        if left_part != right_part:
             break
         length += 1
     return length

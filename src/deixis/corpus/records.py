@@ -234,8 +234,8 @@ def natural_key(text: str) -> tuple[int, int, str, str]:
     """Sort key that puts numbers first, in numeric order: 9 before 10 before "a"."""
     if text.isascii() and text.isdigit():
         # By length, then digit by digit, because `int` limits the number of digits.
-        number = text.lstrip("0")
-        return (0, len(number), number, text)
+        digits = text.lstrip("0")
+        return (0, len(digits), digits, text)
     return (1, 0, "", text)
 
 
@@ -255,12 +255,12 @@ def photo_numbers(*names: str) -> list[str]:
     ]
 
 
-def carried_source_id(source_id: str, kept: Iterable[str], lost: Iterable[str]) -> str:
+def carried_source_id(source_id: str, kept_ids: Iterable[str], lost: Iterable[str]) -> str:
     """The source id of an image that keeps some of its names and loses others.
 
     Photo ids that occur only in the lost names are added, so that the leak guard still recognizes the image.
     """
-    known = photo_numbers(source_id, *kept)
+    known = photo_numbers(source_id, *kept_ids)
     missing = [photo for photo in dict.fromkeys(photo_numbers(*lost)) if photo not in known]
     return " ".join(part for part in (source_id, *missing) if part)
 

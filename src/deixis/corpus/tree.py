@@ -194,8 +194,8 @@ class SingleFileTree:
     def beside(self) -> tuple[str, ...]:
         """The text and JSON files in the same folder, such as split lists, that may belong to the file."""
         with os.scandir(self.path.parent) as entries:
-            found = [entry.name for entry in entries if entry.name.endswith((".txt", ".json")) and entry.is_file()]
-        return tuple(sorted(name for name in found if not _is_ignored(name)))
+            names = [entry.name for entry in entries if entry.name.endswith((".txt", ".json")) and entry.is_file()]
+        return tuple(sorted(name for name in names if not _is_ignored(name)))
 
     def stamp(self) -> Iterator[str]:
         for name in dict.fromkeys((self.path.name, *self.beside())):

@@ -125,13 +125,15 @@ def read(tree: FileTree) -> Corpus:
 
 
 def write(corpus: Corpus, out: Path) -> None:
-    kept = keep(corpus)
-    chains = [chain for image in kept for chain in image.chains]
-    categories = {name: number for number, name in enumerate(sorted({chain.label for chain in chains}), start=1)}
-    by_split: dict[str, list[Image]] = {} if len(kept) else {"": []}
-    for image in kept:
+    reduced = keep(corpus)
+    chains = [chain for image in reduced for chain in image.chains]
+    categories = {
+        name: category_id for category_id, name in enumerate(sorted({chain.label for chain in chains}), start=1)
+    }
+    by_split: dict[str, list[Image]] = {} if len(reduced) else {"": []}
+    for image in reduced:
         by_split.setdefault(image.split, []).append(image)
-    instances = _instances(kept, categories)
+    instances = _instances(reduced, categories)
     for split, images in by_split.items():
         suffix = f"_{split}" if split else ""
         records = [
@@ -152,7 +154,7 @@ def write(corpus: Corpus, out: Path) -> None:
         _dump(_File(records, captions), out / "annotations" / f"captions{suffix}.json")
         if chains:
             boxes = [annotation for image in images for annotation in instances[image.id]]
-            named = [_Category(number, name) for name, number in categories.items()]
+            named = [_Category(category_id, name) for name, category_id in categories.items()]
             _dump(_File(records, boxes, named), out / "annotations" / f"instances{suffix}.json")
 
 
@@ -303,26 +305,28 @@ def _read_file(tree: FileTree, name: str, suffix: str, images: dict[str, _Parts]
             setattr(parts.record, field, new or known)
     categories = {category.id: category.name for category in content.categories}
     for index, annotation in enumerate(content.annotations):
-        place = f"{name} annotations[{index}]"
-        found = images.get(str(annotation.image_id))
-        if found is None:
-            raise InputError(tree.path, f"image_id {annotation.image_id} is not among the images", place)
+        location = f"{name} annotations[{index}]"
+        draft = images.get(str(annotation.image_id))
+        if draft is None:
+            raise InputError(tree.path, f"image_id {annotation.image_id} is not among the images", location)
         own_id = "" if annotation.id is None else str(annotation.id)
         if annotation.caption is not None:
-            found.captions.append(make_caption(annotation.caption, id=own_id))
+            draft.captions.append(make_caption(annotation.caption, id=own_id))
         if annotation.bbox is not None:
             if annotation.category_id not in categories:
-                raise InputError(tree.path, f"category_id {annotation.category_id} is not among the categories", place)
+                raise InputError(
+                    tree.path, f"category_id {annotation.category_id} is not among the categories", location
+                )
             if not own_id:
-                raise InputError(tree.path, "has a bbox but no id", place)
+                raise InputError(tree.path, "has a bbox but no id", location)
             chain = chain_id(own_id) if annotation.chain is None else annotation.chain
-            box = inside(box_from_corner(*annotation.bbox), found.record.width, found.record.height)
+            box = inside(box_from_corner(*annotation.bbox), draft.record.width, draft.record.height)
             if box is None:
-                size = f"{found.record.width} × {found.record.height}"
+                size = f"{draft.record.width} × {draft.record.height}"
                 problem = f"bbox {list(annotation.bbox)} is not in the picture of {size}"
-                raise InputError(tree.path, problem, place)
-            found.boxes.setdefault(chain, []).append(box)
-            found.labels[chain] = categories[annotation.category_id]
+                raise InputError(tree.path, problem, location)
+            draft.boxes.setdefault(chain, []).append(box)
+            draft.labels[chain] = categories[annotation.category_id]
 
 
 def _read_lists(tree: FileTree, folder: PurePosixPath, images: dict[str, _Parts]) -> None:
@@ -331,10 +335,10 @@ def _read_lists(tree: FileTree, folder: PurePosixPath, images: dict[str, _Parts]
         name = (folder / f"{split}.txt").as_posix()
         if name not in names:
             continue
-        for number, image_id in list_entries(tree, name):
+        for line_number, image_id in list_entries(tree, name):
             if image_id not in images:
-                raise InputError(tree.path, f"image {image_id} is not among the images", f"{name} line {number}")
+                raise InputError(tree.path, f"image {image_id} is not among the images", f"{name} line {line_number}")
             if images[image_id].split:
                 problem = f"image {image_id} is in {images[image_id].split}.txt too"
-                raise InputError(tree.path, problem, f"{name} line {number}")
+                raise InputError(tree.path, problem, f"{name} line {line_number}")
             images[image_id].split = split

@@ -77,15 +77,16 @@ def write(corpus: Corpus, out: Path) -> None:
 
 
 def keep(corpus: Corpus) -> Corpus:
-    kept = []
+    images = []
     for image in sorted(corpus, key=lambda image: natural_key(image.id)):
         captions = [
-            make_caption(" ".join(c.tokens), c.tokens, c.phrases, unrelated=c.unrelated) for c in image.captions
+            make_caption(" ".join(caption.tokens), caption.tokens, caption.phrases, unrelated=caption.unrelated)
+            for caption in image.captions
         ]
         chains = [Chain(chain.id, chain.boxes, chain.scene, chain.no_box) for chain in image.chains]
         split = image.split if _SPLIT_NAME.fullmatch(image.split) else ""
-        kept.append(msgspec.structs.replace(image, captions=tuple(captions), chains=tuple(chains), split=split))
-    return corpus.with_images(kept)
+        images.append(msgspec.structs.replace(image, captions=tuple(captions), chains=tuple(chains), split=split))
+    return corpus.with_images(images)
 
 
 def _find(tree: FileTree) -> tuple[dict[str, str], dict[str, str], str]:
@@ -115,10 +116,12 @@ def _read_splits(tree: FileTree, top: str, ids: set[str]) -> dict[str, str]:
         listed = dict(list_entries(tree, name))
         if split not in RELEASED_SPLITS and not ids.issuperset(listed.values()):
             continue
-        for number, image_id in listed.items():
+        for line_number, image_id in listed.items():
             other = splits.setdefault(image_id, split)
             if other != split:
-                raise InputError(tree.path, f"image {image_id} is also in split {other!r}", f"{name} line {number}")
+                raise InputError(
+                    tree.path, f"image {image_id} is also in split {other!r}", f"{name} line {line_number}"
+                )
     return splits
 
 
@@ -126,12 +129,12 @@ def _read_unrelated(tree: FileTree, top: str) -> dict[str, set[int]]:
     """Positions (from 0; the file counts from 1) of the captions that are unrelated to their image."""
     unrelated: dict[str, set[int]] = {}
     name = top + UNRELATED
-    for number, line in list_entries(tree, name) if name in tree.names() else ():
+    for line_number, line in list_entries(tree, name) if name in tree.names() else ():
         if line.startswith("#"):
             continue
         image_id, _, position = line.rpartition(" ")
         if not image_id or not re.fullmatch("[1-9][0-9]{0,8}", position):
-            raise InputError(tree.path, "is not an image id and the number of a sentence", f"{name} line {number}")
+            raise InputError(tree.path, "is not an image id and the number of a sentence", f"{name} line {line_number}")
         unrelated.setdefault(image_id.strip(), set()).add(int(position) - 1)
     return unrelated
 
@@ -141,11 +144,11 @@ def _read_sentences(tree: FileTree, name: str, unrelated: Collection[int]) -> li
     if not lines[-1][1]:
         lines.pop()
     captions = []
-    for number, line in lines:
+    for line_number, line in lines:
         try:
-            captions.append(parse_caption(line, unrelated=number - 1 in unrelated))
+            captions.append(parse_caption(line, unrelated=line_number - 1 in unrelated))
         except ValueError as fault:
-            raise InputError(tree.path, str(fault), f"{name} line {number}") from None
+            raise InputError(tree.path, str(fault), f"{name} line {line_number}") from None
     return captions
 
 
@@ -227,13 +230,13 @@ def _members(corpus: Corpus) -> Iterator[tuple[str, str]]:
     for image in corpus:
         _check_names(image)
         lines = []
-        for number, caption in enumerate(image.captions, start=1):
+        for sentence, caption in enumerate(image.captions, start=1):
             try:
                 lines.append(format_caption(caption) + "\n")
             except ValueError as fault:
-                raise DeixisError(f"image {image.id}: caption {number}: {fault}") from None
+                raise DeixisError(f"image {image.id}: caption {sentence}: {fault}") from None
             if caption.unrelated:
-                unrelated.append(f"{image.id} {number}\n")
+                unrelated.append(f"{image.id} {sentence}\n")
         if _SPLIT_NAME.fullmatch(image.split):
             splits.setdefault(image.split, []).append(f"{image.id}\n")
         yield f"Sentences/{image.id}.txt", "".join(lines)

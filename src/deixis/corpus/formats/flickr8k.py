@@ -49,9 +49,11 @@ def read(tree: FileTree) -> Corpus:
         several = f"has several caption files ({', '.join(files)}); open one of them"
         raise InputError(tree.path, several if files else f"has no caption file such as {TOKEN_FILE}")
     captions: dict[str, list[Caption]] = {}
-    for name, number, text in _caption_lines(tree, files[0]):
+    for name, caption_number, text in _caption_lines(tree, files[0]):
         image_captions = captions.setdefault(name, [])
-        image_captions.append(make_caption(text, id="" if number == str(len(image_captions)) else number))
+        image_captions.append(
+            make_caption(text, id="" if caption_number == str(len(image_captions)) else caption_number)
+        )
     splits = _read_splits(tree)
     sources = _read_sources(tree)
     images = [
@@ -131,14 +133,14 @@ def _caption_lines(tree: FileTree, file: str) -> Iterator[tuple[str, str, str]]:
     """Image file name, caption number and text of every line."""
     table = _is_table(tree, file)
     pattern = _TABLE_LINE if table else _LINE
-    for number, line in read_lines(tree, file):
-        if not line.strip() or (table and number == 1):
+    for line_number, line in read_lines(tree, file):
+        if not line.strip() or (table and line_number == 1):
             continue
         match = pattern.fullmatch(line)
         if match is None:
             expected = "name| number| caption" if table else "name.jpg#number, a tab, and the caption"
             problem = "has no tab between image and caption" if not table and "\t" not in line else f"is not {expected}"
-            raise InputError(tree.path, problem, f"{file} line {number}")
+            raise InputError(tree.path, problem, f"{file} line {line_number}")
         yield match[1].strip(), match[2], match[3]
 
 
@@ -154,10 +156,10 @@ def _read_splits(tree: FileTree) -> dict[str, str]:
         if match is None:
             continue
         split = SPLIT_NAMES.get(match[1], match[1])
-        for number, entry in list_entries(tree, name):
+        for line_number, entry in list_entries(tree, name):
             if splits.setdefault(entry, split) != split:
                 problem = f"{entry} is already in split {splits[entry]}"
-                raise InputError(tree.path, problem, f"{name} line {number}")
+                raise InputError(tree.path, problem, f"{name} line {line_number}")
     return splits
 
 
@@ -165,10 +167,12 @@ def _read_sources(tree: FileTree) -> dict[str, str]:
     """File name → source id, from the list in the tree or in the same folder."""
     sources: dict[str, str] = {}
     for name in names_at_hand(tree):
-        for number, entry in list_entries(tree, name) if file_name(name) == SOURCE_FILE else ():
+        for line_number, entry in list_entries(tree, name) if file_name(name) == SOURCE_FILE else ():
             file, tab, source_id = entry.partition("\t")
             if not tab:
-                raise InputError(tree.path, "has no tab between image and source id", f"{name} line {number}")
+                raise InputError(tree.path, "has no tab between image and source id", f"{name} line {line_number}")
             if sources.setdefault(file, source_id) != source_id:
-                raise InputError(tree.path, f"{file} already has source id {sources[file]}", f"{name} line {number}")
+                raise InputError(
+                    tree.path, f"{file} already has source id {sources[file]}", f"{name} line {line_number}"
+                )
     return sources

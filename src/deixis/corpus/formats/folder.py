@@ -70,14 +70,14 @@ def read(tree: FileTree) -> Corpus:
     require_utf8(tree, picture_names(tree))
     for table in _tables(tree):
         folder = PurePosixPath(table).parent
-        for place, row in _rows(tree, table):
+        for location, row in _rows(tree, table):
             file = row.file and _normal(f"{folder}/{row.file}")
             names = pictures.locate(file)
             if len(names) > 1:
-                raise InputError(tree.path, f"{row.file!r} may be {' or '.join(names[:3])}: write its path", place)
+                raise InputError(tree.path, f"{row.file!r} may be {' or '.join(names[:3])}: write its path", location)
             draft = drafts.setdefault(("id", row.image_id) if row.image_id else ("file", file), _Draft(file))
             by_picture.update((name, draft) for name in names)
-            _add(draft, row, tree, place)
+            _add(draft, row, tree, location)
     for name in picture_names(tree):
         if name not in by_picture:
             by_picture[name] = drafts[("file", name)] = _Draft(name)
@@ -99,11 +99,11 @@ def read(tree: FileTree) -> Corpus:
 
 
 def write(corpus: Corpus, out: Path) -> None:
-    kept = keep(corpus)
-    shared = Counter(_without_suffix(image.file) for image in kept)
+    reduced = keep(corpus)
+    shared = Counter(_without_suffix(image.file) for image in reduced)
     encoder = msgspec.json.Encoder()
     with atomic_write(out / FILE_NAME) as stream:
-        for image in kept:
+        for image in reduced:
             plain_id = image.file and shared[image.id] == 1 and image.id == _without_suffix(image.file)
             for caption in image.captions or (None,):
                 row = _Row(
@@ -145,21 +145,21 @@ def _tables(tree: FileTree) -> list[str]:
 def _rows(tree: FileTree, table: str) -> Iterator[tuple[str, _Row]]:
     """Every row with its location in the table."""
     rows = _json_rows(tree, table) if table.lower().endswith(".jsonl") else _csv_rows(tree, table)
-    for number, values in rows:
-        place = f"{table} line {number}"
+    for line_number, values in rows:
+        location = f"{table} line {line_number}"
         chosen: dict[str, str | None] = {}
         for column, aliases in COLUMNS.items():
             value = next((values[alias] for alias in aliases if values.get(alias) is not None), None)
             if isinstance(value, int) and not isinstance(value, bool) and column.endswith("_id"):
                 value = str(value)
             if value is not None and not isinstance(value, str):
-                raise InputError(tree.path, f"{column} is not text", place)
+                raise InputError(tree.path, f"{column} is not text", location)
             chosen[column] = value
         if not chosen["file"] and not chosen["image_id"]:
-            raise InputError(tree.path, "has no file", place)
+            raise InputError(tree.path, "has no file", location)
         split = chosen["split"]
         yield (
-            place,
+            location,
             _Row(
                 chosen["file"] or "",
                 chosen["caption"],
@@ -171,13 +171,13 @@ def _rows(tree: FileTree, table: str) -> Iterator[tuple[str, _Row]]:
 
 
 def _json_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, object]]]:
-    for number, line in read_lines(tree, table):
+    for line_number, line in read_lines(tree, table):
         if not line.strip():
             continue
         try:
-            yield number, msgspec.json.decode(line, type=dict[str, object])
+            yield line_number, msgspec.json.decode(line, type=dict[str, object])
         except JSON_FAULTS as fault:
-            raise InputError(tree.path, f"is not a JSON object ({fault})", f"{table} line {number}") from None
+            raise InputError(tree.path, f"is not a JSON object ({fault})", f"{table} line {line_number}") from None
 
 
 def _csv_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, object]]]:
@@ -196,20 +196,20 @@ def _csv_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, ob
             raise InputError(tree.path, f"has two columns {column!r}", f"{table} line {first + 1}")
     reader = csv.reader(lines[first + skip :], delimiter=delimiter, skipinitialspace=True, strict=True)
     while True:
-        number = first + skip + reader.line_num + 1
+        line_number = first + skip + reader.line_num + 1
         try:
             cells = next(reader, None)
         except csv.Error as fault:
-            raise InputError(tree.path, str(fault), f"{table} line {number}") from None
+            raise InputError(tree.path, str(fault), f"{table} line {line_number}") from None
         if cells is None:
             return
         if not any(cells):
             continue
         if len(cells) != len(header):
             problem = f"has {len(cells)} cells instead of {len(header)}; quote captions that contain {delimiter!r}"
-            raise InputError(tree.path, problem, f"{table} line {number}")
+            raise InputError(tree.path, problem, f"{table} line {line_number}")
         yield (
-            number,
+            line_number,
             {
                 column: (cell if column in COLUMNS["caption"] else cell.strip()) or None
                 for column, cell in zip(header, cells, strict=True)
@@ -244,11 +244,11 @@ def _cells(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _add(draft: _Draft, row: _Row, tree: FileTree, place: str) -> None:
+def _add(draft: _Draft, row: _Row, tree: FileTree, location: str) -> None:
     for name in ("image_id", "split", "source_id"):
         known, new = getattr(draft, name), getattr(row, name)
         if known is not None and new is not None and known != new:
-            raise InputError(tree.path, f"{name} is {new!r} here and {known!r} in another row of the image", place)
+            raise InputError(tree.path, f"{name} is {new!r} here and {known!r} in another row of the image", location)
         setattr(draft, name, known if new is None else new)
     if row.caption is not None:
         draft.captions.append(make_caption(row.caption))

@@ -178,11 +178,11 @@ def _picture(position: int, image: Image) -> _Picture:
     return _Picture(position=position, **{key: getattr(image, key) for key in _SHARED_FIELDS})
 
 
-def _entry(number: int, image: Image, sentence: int, caption: Caption) -> _Entry:
+def _entry(entry_id: int, image: Image, sentence: int, caption: Caption) -> _Entry:
     offsets = token_offsets(caption)
     grounded = [[characters_of(phrase, offsets)] for phrase in caption.phrases if image.chain_boxes(phrase.chain)]
     return _Entry(
-        id=number,
+        id=entry_id,
         caption=caption.text,
         file_name=image.file,
         height=image.height,
@@ -266,11 +266,11 @@ class _InferredImage:
     def build(self, split: str) -> Image:
         chain_of: dict[frozenset[int] | tuple[int, int, int], str] = {}
         captions = []
-        for number, (text, named) in enumerate(zip(self.texts, self.phrases, strict=True)):
+        for sentence, (text, named) in enumerate(zip(self.texts, self.phrases, strict=True)):
             phrases = []
             for (start, end), boxes in sorted(named.items()):
                 # A phrase without boxes gets its own chain, identified by its position.
-                chain = chain_of.setdefault(frozenset(boxes) or (number, start, end), str(len(chain_of) + 1))
+                chain = chain_of.setdefault(frozenset(boxes) or (sentence, start, end), str(len(chain_of) + 1))
                 phrases.append(Phrase(start, end, chain))
             captions.append(make_caption(text, None, phrases))
         for index in range(len(self.boxes)):

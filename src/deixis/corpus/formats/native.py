@@ -47,17 +47,17 @@ def read(tree: FileTree, *, trusted: bool = False) -> Corpus:
     decoder = msgspec.json.Decoder(Image)
     images: list[Image] = []
     line_of: dict[str, int] = {}
-    for number, line in lines:
+    for line_number, line in lines:
         if not line:
             continue
         try:
             image = decoder.decode(line)
             images.append(image if trusted else _normal(image))
         except (*JSON_FAULTS, DeixisError) as fault:
-            raise InputError(tree.path, str(fault), f"{name} line {number}") from None
-        if line_of.setdefault(image.id, number) != number:
+            raise InputError(tree.path, str(fault), f"{name} line {line_number}") from None
+        if line_of.setdefault(image.id, line_number) != line_number:
             raise InputError(
-                tree.path, f"image {image.id!r} is on line {line_of[image.id]} too", f"{name} line {number}"
+                tree.path, f"image {image.id!r} is on line {line_of[image.id]} too", f"{name} line {line_number}"
             )
     if len(images) != header.images:
         raise InputError(tree.path, f"is cut off: {len(images)} of {header.images} images", name)
@@ -92,6 +92,7 @@ def _find(tree: FileTree) -> str | None:
 def _normal(image: Image) -> Image:
     fields = {field: getattr(image, field) for field in image.__struct_fields__}
     fields["captions"] = [
-        make_caption(c.text, c.words, c.phrases, id=c.id, unrelated=c.unrelated) for c in image.captions
+        make_caption(caption.text, caption.words, caption.phrases, id=caption.id, unrelated=caption.unrelated)
+        for caption in image.captions
     ]
     return make_image(**fields)

@@ -98,8 +98,8 @@ def _standing_body(sketch: Sketch, build: Build, kind: str, pose: str) -> Point:
     neck = limb(build.neck, (half - build.neck * 0.4, top + build.depth * 0.36), head)
     sketch.add("coat", body, *neck)
     if kind == "cow":
-        for x, y, r in ((-0.55, 0.3, 7.5), (0.1, 0.55, 8.5), (0.55, 0.2, 6)):
-            patch = tilted(x * half, top + y * build.depth, r * 1.25, r * 0.85, 25)
+        for x, y, radius in ((-0.55, 0.3, 7.5), (0.1, 0.55, 8.5), (0.55, 0.2, 6)):
+            patch = tilted(x * half, top + y * build.depth, radius * 1.25, radius * 0.85, 25)
             sketch.add("patch", patch, outlined=False)
         sketch.add("rose", oval(-half * 0.42, belly + 1, 6, 4))
     if kind == "horse":

@@ -32,8 +32,10 @@ class Canvas:
         steps = 24
         strip = Image.new("RGB", (1, steps))
         for step in range(steps):
-            t = step / (steps - 1)
-            red, green, blue = (round(a + (b - a) * t) for a, b in zip(upper, lower, strict=True))
+            share = step / (steps - 1)
+            red, green, blue = (
+                round(above + (below - above) * share) for above, below in zip(upper, lower, strict=True)
+            )
             strip.putpixel((0, step), (red, green, blue))
         height = round(bottom * self.zoom) - round(top * self.zoom)
         filled = strip.resize((1, height), Image.Resampling.BILINEAR).resize((self.picture.width, height))
@@ -57,8 +59,8 @@ class Canvas:
 def _clouds(canvas: Canvas, chance: Chance, colour: Colour = WHITE, lowest: float = 60) -> None:
     for _ in range(2 + int(chance.random() * 2)):
         x, y, size = chance.between(0, 320), chance.between(14, lowest), chance.between(0.7, 1.3)
-        for dx, dy, r in ((-16, 2, 9), (-5, -4, 12), (9, -2, 11), (20, 3, 8)):
-            canvas.oval(x + dx * size, y + dy * size, r * size * 1.15, r * size * 0.8, colour)
+        for dx, dy, radius in ((-16, 2, 9), (-5, -4, 12), (9, -2, 11), (20, 3, 8)):
+            canvas.oval(x + dx * size, y + dy * size, radius * size * 1.15, radius * size * 0.8, colour)
 
 
 def _sun(canvas: Canvas, chance: Chance) -> None:
@@ -106,8 +108,8 @@ def _park(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
     _heavens(canvas, chance, conditions, 132, (120, 190, 240), (214, 238, 250), 60)
     _hills(canvas, chance, 132, 30, (150, 204, 136))
     for x in range(-6, 330, 15):
-        r = chance.between(9, 15)
-        canvas.oval(x, 130, r, r * 0.9, shade((92, 164, 92), chance.between(0.92, 1.08)))
+        radius = chance.between(9, 15)
+        canvas.oval(x, 130, radius, radius * 0.9, shade((92, 164, 92), chance.between(0.92, 1.08)))
     canvas.fade(132, 240, (142, 202, 96), (104, 176, 74))
     bend = chance.between(90, 230)
     path = [*curve((bend - 14, 132), (bend - 90, 180), (bend - 60, 240), 12),

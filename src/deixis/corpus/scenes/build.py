@@ -59,10 +59,10 @@ class ScenePictures(RenderedPictures):
 
     def paint(self, image_id: str) -> bytes:
         """One picture as PNG."""
-        kept = self.folder / f"{image_id}.png"
+        cached = self.folder / f"{image_id}.png"
         # A cache that cannot be read or written only costs time.
         with suppress(OSError):
-            data = kept.read_bytes()
+            data = cached.read_bytes()
             if data.endswith(_WHOLE):
                 return data
         from deixis.corpus.scenes.painting import render
@@ -72,7 +72,7 @@ class ScenePictures(RenderedPictures):
         with suppress(OSError):
             if not self.folder.exists():
                 _prune(self.folder.parent)
-            with atomic_write(kept, sync=False) as file:
+            with atomic_write(cached, sync=False) as file:
                 file.write(stream.getvalue())
         return stream.getvalue()
 
@@ -99,9 +99,9 @@ def _painter() -> str:
 
 def _prune(folder: Path) -> None:
     """Leave room for one more."""
-    kept = sorted(folder.glob("*"), key=lambda own: own.stat().st_mtime, reverse=True)
-    for own in kept[KEPT - 1 :]:
-        shutil.rmtree(own, ignore_errors=True)
+    folders = sorted(folder.glob("*"), key=lambda entry: entry.stat().st_mtime, reverse=True)
+    for entry in folders[KEPT - 1 :]:
+        shutil.rmtree(entry, ignore_errors=True)
 
 
 class Swap(NamedTuple):
@@ -133,21 +133,21 @@ def scenes_corpus(count: int = 1600, seed: int = 0, size: tuple[int, int] = STAG
     scenes: dict[str, Scene] = {}
     images: list[Image] = []
     known: set[Plan] = set()
-    for split, number in numbers.items():
-        for scene in _draw_split(split, number, len(images), seed, known):
+    for split, count_of_split in numbers.items():
+        for scene in _draw_split(split, count_of_split, len(images), seed, known):
             scenes[scene.id] = scene
             images.append(_image(scene, split, seed, size))
     return Corpus(images, name="scenes", pictures=ScenePictures(scenes, seed, size))
 
 
-def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]) -> list[Scene]:
+def _draw_split(split: str, wanted: int, start: int, seed: int, known: set[Plan]) -> list[Scene]:
     """Families of scenes that no split has had, with held-out pairs in `unseen` and nowhere else."""
     scenes: list[Scene] = []
     # A shirt comes up far more often than three dogs: no held-out pair may fill the split.
     so_far: Counter[tuple[str, str]] = Counter()
-    quota = 1.25 * number / len(HELD_OUT)
+    quota = 1.25 * wanted / len(HELD_OUT)
     family = 0
-    while len(scenes) < number:
+    while len(scenes) < wanted:
         family += 1
         chance = Chance(seed, split, family)
         plan = draw_plan(chance)
@@ -158,7 +158,7 @@ def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]
             if sibling is not None and sibling not in members:
                 members.append(sibling)
         staged: list[Plan] = []
-        for member in members[: number - len(scenes)]:
+        for member in members[: wanted - len(scenes)]:
             if staged and staged[0] != plan:
                 break  # variants of a plan that is left out differ from each other in two factors
             held_out = combinations(member) & HELD_OUT

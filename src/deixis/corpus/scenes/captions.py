@@ -44,13 +44,13 @@ class Writer:
     def event(self) -> list[Item]:
         """What happens, in some detail, and where."""
         detail, style = self.chance.pick((0, 1, 1, 2)), self.chance.pick(STYLES)
-        place = self._place() if self.chance.maybe(0.65) else []
-        if style != "there" and place and place[0] in ("in", "on", "at", "over") and self.chance.maybe(0.2):
-            return [*place, ",", *self.say.happening("progressive" if style == "gerund" else style, detail)]
+        setting = self._place() if self.chance.maybe(0.65) else []
+        if style != "there" and setting and setting[0] in ("in", "on", "at", "over") and self.chance.maybe(0.2):
+            return [*setting, ",", *self.say.happening("progressive" if style == "gerund" else style, detail)]
         extra = self._with_extra() if self.extras and self.chance.maybe(0.3) else []
-        under_the_sky = any(isinstance(item, Mention) and item.topic == "sky" for item in place)
+        under_the_sky = any(isinstance(item, Mention) and item.topic == "sky" for item in setting)
         time = self._time() if not extra and not under_the_sky and self.chance.maybe(0.15) else []
-        return [*self.say.happening(style, detail), *place, *extra, *time]
+        return [*self.say.happening(style, detail), *setting, *extra, *time]
 
     def brief(self) -> list[Item]:
         """What happens, in few words, with what stands by or when it is."""
@@ -118,12 +118,12 @@ class Writer:
 
     def aside(self) -> list[Item]:
         """Where something that stands by is."""
-        who = self.say.actors
-        fitting = [tag for tag in self.extras if self.plan.event != "above" and apart(self.scene, (tag,), who)]
+        actors = self.say.actors
+        fitting = [tag for tag in self.extras if self.plan.event != "above" and apart(self.scene, (tag,), actors)]
         if not fitting:
             return self.event()
         extra = self.say.one(self.chance.pick(fitting), 1)
-        others = self.say.both(0) if len(who) == 2 and self.plan.event != "group" else self.say.named(who, 0)
+        others = self.say.both(0) if len(actors) == 2 and self.plan.event != "group" else self.say.named(actors, 0)
         above = extra.means.kinds[0] in FLYING and self.plan.deeds != ("fly",)
         relation = "above" if above else "left"
         first, second = extra, others
@@ -215,6 +215,6 @@ def false_twins(scene: Scene, seed: int, twist: str) -> list[FalseTwin | None]:
         twin = _write(scene, seed, draft.shape, draft.attempt, twist)
         possible = draft.ordered if twist == "order" else draft.counted
         false = [claim.verb for claim in twin.claims if not holds(scene, claim)]
-        told = possible and false and twin.text != draft.text
-        twins.append(FalseTwin(twin.text, false[0]) if told else None)
+        usable = possible and false and twin.text != draft.text
+        twins.append(FalseTwin(twin.text, false[0]) if usable else None)
     return twins

@@ -103,14 +103,18 @@ def hull(scene: Scene, tags: Tags) -> tuple[float, float, float, float]:
 
 def spatially(scene: Scene, relation: str, one: Tags, other: Tags) -> bool:
     """Whether the middle of one is left of, or above, the middle of the other."""
-    a, b = hull(scene, one), hull(scene, other)
-    return a[0] + a[2] < b[0] + b[2] if relation == "left" else a[1] + a[3] < b[1] + b[3]
+    first, second = hull(scene, one), hull(scene, other)
+    return (
+        first[0] + first[2] < second[0] + second[2]
+        if relation == "left"
+        else first[1] + first[3] < second[1] + second[3]
+    )
 
 
 def apart(scene: Scene, one: Tags, other: Tags) -> bool:
     """Whether two share no column of the picture, so that left and right are beyond doubt."""
-    a, b = hull(scene, one), hull(scene, other)
-    return a[2] <= b[0] or b[2] <= a[0]
+    first, second = hull(scene, one), hull(scene, other)
+    return first[2] <= second[0] or second[2] <= first[0]
 
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six")

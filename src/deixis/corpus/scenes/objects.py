@@ -98,8 +98,8 @@ def _tree(sketch: Sketch) -> None:
     sketch.add("trunk", [(-7, 0), (-5, -26), (-5, -60), (5, -60), (5, -26), (8, 0)])
     sketch.add("trunk", *limb(4, (1, -44), (16, -62)))
     crown = [
-        oval(x, y, r)
-        for x, y, r in ((-22, -72, 20), (22, -72, 20), (0, -98, 24), (-14, -92, 20), (16, -90, 20), (0, -72, 22))
+        oval(x, y, radius)
+        for x, y, radius in ((-22, -72, 20), (22, -72, 20), (0, -98, 24), (-14, -92, 20), (16, -90, 20), (0, -72, 22))
     ]
     sketch.add("leaf", *crown)
     sketch.add("leaf", oval(-12, -98, 9), oval(12, -82, 8), oval(-24, -76, 6), light=1.22, outlined=False)

@@ -104,20 +104,20 @@ def _pass(event: str) -> Callable[[str, Chance], Plan | None]:
 
 def _point(setting: str, chance: Chance) -> Plan | None:
     first = draw_person(chance, cold=setting == "snow")
-    place = SETTINGS[setting]
+    surroundings = SETTINGS[setting]
     second = chance.pick((
         draw_person(chance, unlike=first, cold=setting == "snow"),
-        draw_thing(chance.pick(place.animals), chance),
-        draw_thing(chance.pick((*place.vehicles, *place.props)), chance),
+        draw_thing(chance.pick(surroundings.animals), chance),
+        draw_thing(chance.pick((*surroundings.vehicles, *surroundings.props)), chance),
     ))  # fmt: skip
     return Plan(setting, "point", (first, second))
 
 
 def _beside(setting: str, chance: Chance) -> Plan | None:
-    place = SETTINGS[setting]
-    if place.vehicles and chance.maybe(0.25):
-        first = draw_thing(chance.pick(place.vehicles), chance)
-        pair: tuple[Look, ...] = (first, draw_thing(chance.pick(place.vehicles), chance, first))
+    surroundings = SETTINGS[setting]
+    if surroundings.vehicles and chance.maybe(0.25):
+        first = draw_thing(chance.pick(surroundings.vehicles), chance)
+        pair: tuple[Look, ...] = (first, draw_thing(chance.pick(surroundings.vehicles), chance, first))
     else:
         first = _being(setting, chance)
         pair = _told_apart((first, _being(setting, chance, first)), chance)
@@ -125,8 +125,10 @@ def _beside(setting: str, chance: Chance) -> Plan | None:
 
 
 def _front(setting: str, chance: Chance) -> Plan | None:
-    place = SETTINGS[setting]
-    solid = tuple(kind for kind in (*place.animals, *place.vehicles, *place.props) if kind in SOLID)
+    surroundings = SETTINGS[setting]
+    solid = tuple(
+        kind for kind in (*surroundings.animals, *surroundings.vehicles, *surroundings.props) if kind in SOLID
+    )
     if not solid:
         return None
     first = draw_thing(chance.pick(solid), chance)
@@ -192,7 +194,7 @@ def _sit(setting: str, chance: Chance) -> Plan | None:
 
 
 def _group(setting: str, chance: Chance) -> Plan | None:
-    place = SETTINGS[setting]
+    surroundings = SETTINGS[setting]
     count = chance.pick(COUNTS)
     sort = chance.random()
     if sort < 0.35:
@@ -205,10 +207,10 @@ def _group(setting: str, chance: Chance) -> Plan | None:
             members.append(other._replace(colour=first.colour) if team else other)
         return Plan(setting, "group", tuple(members), deeds=(chance.pick(("stand", *DEEDS)),))
     if sort < 0.8:
-        look = draw_thing(chance.pick(tuple(kind for kind in place.animals if kind != "bird")), chance)
+        look = draw_thing(chance.pick(tuple(kind for kind in surroundings.animals if kind != "bird")), chance)
         deeds = ("stand", "run", "walk", "sit") if look.kind in ("dog", "cat") else ("stand", "run", "walk")
         return Plan(setting, "group", (look,) * count, deeds=(chance.pick(deeds),))
-    look = draw_thing(chance.pick(place.sky), chance)
+    look = draw_thing(chance.pick(surroundings.sky), chance)
     return Plan(setting, "group", (look,) * count, deeds=("fly",))
 
 
@@ -242,12 +244,12 @@ DRAW: dict[str, Callable[[str, Chance], Plan | None]] = {
 
 def _with_extras(plan: Plan, chance: Chance) -> Plan:
     """Add what stands by: none of the sorts already there, so that no description fits two."""
-    place = SETTINGS[plan.setting]
+    surroundings = SETTINGS[plan.setting]
     taken = {KINDS[look.kind].nouns[-1] for look in (*plan.actors, *plan.things)}
     kinds = {look.kind for look in (*plan.actors, *plan.things)}
     animals = bool(kinds & set(ANIMALS))
-    ground = [kind for kind in place.props if kind not in kinds and KINDS[kind].nouns[-1] not in taken]
-    sky = [kind for kind in place.sky if kind not in kinds and not (animals and kind == "bird")]
+    ground = [kind for kind in surroundings.props if kind not in kinds and KINDS[kind].nouns[-1] not in taken]
+    sky = [kind for kind in surroundings.sky if kind not in kinds and not (animals and kind == "bird")]
     busy = len(plan.actors) > 3 or plan.event == "drive"
     extras: list[Look] = []
     if ground and chance.maybe(0.9 if plan.airborne else 0.25 if busy else 0.6):

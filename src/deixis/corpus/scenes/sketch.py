@@ -93,13 +93,13 @@ def rectangle(x1: float, y1: float, x2: float, y2: float) -> list[Point]:
 
 def smooth(points: Iterable[Point], rounds: int = 2) -> list[Point]:
     """A closed polygon with its corners cut (Chaikin), which makes a soft outline."""
-    found = list(points)
+    outline = list(points)
     for _ in range(rounds):
         finer = []
-        for (x1, y1), (x2, y2) in zip(found, found[1:] + found[:1], strict=True):
+        for (x1, y1), (x2, y2) in zip(outline, outline[1:] + outline[:1], strict=True):
             finer += [(0.75 * x1 + 0.25 * x2, 0.75 * y1 + 0.25 * y2), (0.25 * x1 + 0.75 * x2, 0.25 * y1 + 0.75 * y2)]
-        found = finer
-    return found
+        outline = finer
+    return outline
 
 
 def limb(width: float, *joints: Point) -> list[list[Point]]:

@@ -85,10 +85,10 @@ def _tagged(letter: str, looks: tuple[Look, ...]) -> list[tuple[str, Look]]:
 
 def _held_by(tag: str, plan: Plan) -> tuple[str, ...]:
     """What an actor carries in front of the body."""
-    number = int(tag[1:])
-    if plan.event not in ("hold", "play") or plan.things[number].kind in ("drum", "kite"):
+    index = int(tag[1:])
+    if plan.event not in ("hold", "play") or plan.things[index].kind in ("drum", "kite"):
         return ()
-    return (f"t{number}",)
+    return (f"t{index}",)
 
 
 def _at(look: Look, pose: str, x: float = 0, y: float = 0, facing: int = 1, scale: float | None = None) -> Figure:
@@ -122,7 +122,7 @@ def _blocks(plan: Plan, facing: int, chance: Chance) -> list[Block]:
             _with_thing(event, index, look, thing)
             for index, (look, thing) in enumerate(zip(actors, things, strict=True))
         ]
-        return [block for each in blocks for block in _turned([each], chance.pick((1, -1)))]
+        return [block for original in blocks for block in _turned([original], chance.pick((1, -1)))]
     pose = plan.deeds[0] if plan.deeds else "stand"
     poses = plan.deeds if len(plan.deeds) == len(actors) else (pose,) * len(actors)
     together = facing if pose in ("run", "walk") else 0
@@ -136,7 +136,10 @@ def _turned(blocks: list[Block], facing: int) -> list[Block]:
     """The same blocks seen in a mirror, where they are to face left."""
     if facing > 0:
         return blocks
-    return [[(tag, f._replace(x=-f.x, facing=-f.facing)) for tag, f in block] for block in reversed(blocks)]
+    return [
+        [(tag, figure._replace(x=-figure.x, facing=-figure.facing)) for tag, figure in block]
+        for block in reversed(blocks)
+    ]
 
 
 def _overlapping(actors: tuple[Look, ...], facing: int, chance: Chance) -> Block:
@@ -237,7 +240,7 @@ def _line_up(figures: list[Tagged], blocks: list[Block], left: float, right: flo
     if not blocks:
         return
     spans = [_span(block) for block in blocks]
-    total, room = sum(b - a for a, b in spans), right - left
+    total, room = sum(end - start for start, end in spans), right - left
     gap = 9.0
     y = chance.between(206, 224)
     tallest = max(-extent_of(figure)[1] for block in blocks for _, figure in block)
