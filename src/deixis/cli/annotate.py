@@ -302,7 +302,7 @@ def _print_progress(progress: Progress) -> None:
         [name, f"{task.open:,}", f"{task.judgments:,}", f"{task.voided:,}", f"{task.verification:,}"]
         for name, task in progress.tasks.items()
     ]
-    print_table("Questions", ["task", "open", "answered", "void", "verification"], rows)
+    print_table("Questions", ["task", "open", "answered", "discarded", "verification"], rows)
     typer.echo(f"{progress.finished:,} of {progress.images:,} images are finished; {progress.reviews:,} reviews wait")
     if not progress.links_asked:
         return

@@ -32,7 +32,7 @@ function showProgress({ progress, agreement, workers }) {
     name in agreement ? `${agreement[name].toFixed(1)} %` : "",
     task.proposed ? percent(task.accepted / task.proposed) : "",
   ]);
-  fill(find("tasks"), ["task", "open", "answered", "void", "verification", "agreement", "proposals accepted"], rows, "");
+  fill(find("tasks"), ["task", "open", "answered", "discarded", "verification", "agreement", "proposals accepted"], rows, "");
   find("links").textContent = `“${titles.link}” was answered ${count(progress.links_asked)} times for ${count(progress.mentions)} phrases; `
     + `asking every pair would take ${count(progress.mentions_squared)} answers. ${count(progress.fixes)} corrections by hand.`;
 }
