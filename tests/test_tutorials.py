@@ -19,14 +19,14 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 NOTEBOOK = ROOT / "docs" / "tutorials" / "researcher-tour.ipynb"
 #: Minutes, not seconds.
 SLOW = {"fine-tune", "reproduce-a-table"}
+MINUTES = [pytest.mark.slow, pytest.mark.timeout(3600)]
 #: Commands that run until Ctrl-C.
 SERVERS = (["deixis", "serve"], ["deixis", "annotate", "serve"])
-#: Allowed to say that nothing was found, or that a model did not get better.
-MAY_FIND_NOTHING = (["deixis", "finetune"], ["deixis", "doctor"], ["deixis", "search"])
+#: Allowed to say that nothing was found, or that something is wrong.
+MAY_FIND_NOTHING = (["deixis", "doctor"], ["deixis", "search"])
 #: What a tutorial has when it cannot be run as written: smaller or fewer.
 SMALLER = {
     "evaluate-your-model": {'("deixis-base"), "scenes"': '("deixis-base"), "scenes:100"'},
-    "fine-tune": {"--limit 200": "--limit 120", "--epochs 3": "--epochs 1"},
     "reproduce-a-table": {"--limit 300": "--limit 60", " --set sampler.n": " --set schedule.epochs=1 --set sampler.n"},
 }
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not TUTORIALS, reason="the tutorials are in the 
 
 @pytest.mark.parametrize(
     "tutorial",
-    [pytest.param(path, marks=[pytest.mark.slow] * (path.stem in SLOW), id=path.stem) for path in TUTORIALS],
+    [pytest.param(path, marks=MINUTES if path.stem in SLOW else [], id=path.stem) for path in TUTORIALS],
 )
 def test_a_tutorial_runs(tutorial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -47,7 +47,6 @@ def test_a_tutorial_runs(tutorial: Path, tmp_path: Path, monkeypatch: pytest.Mon
     names: dict[str, Any] = {}
     blocks = re.findall(r"```(bash|python)\n(.*?)```", text, flags=re.DOTALL)
     assert blocks
-    finished = True
     for language, block in blocks:
         if language == "python":
             exec(compile(block, tutorial.name, "exec"), names)  # noqa: S102
@@ -56,12 +55,9 @@ def test_a_tutorial_runs(tutorial: Path, tmp_path: Path, monkeypatch: pytest.Mon
             words = shlex.split(line)
             if any(words[: len(server)] == server for server in SERVERS):
                 continue
-            if not finished and "onnx:my-model" in line:
-                continue
             code = _run(words, monkeypatch)
             allowed = (0, 1) if any(words[: len(command)] == command for command in MAY_FIND_NOTHING) else (0,)
             assert code in allowed, line
-            finished = finished and code == 0
     if "chance" in names:  # "three times as many pictures among the first ten as chance"
         assert 2.5 < names["result"].figures["text_to_image.r@10"] / names["chance"]["text_to_image"]["r@10"] < 3.5
 
