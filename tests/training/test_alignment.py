@@ -55,6 +55,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "colours": {**SETTINGS, "group": 5, "colour_weight": 1.0},
 }
 NAMES = [pytest.param(name, marks=() if name in ("brnn", "colours") else NEEDS_SPACY) for name in VARIANTS]
+SOME_SLOW = [
+    pytest.param(name, marks=[] if name in ("brnn", "colours") else [NEEDS_SPACY, pytest.mark.slow])
+    for name in VARIANTS
+]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +93,7 @@ def matcher(corpus: Corpus, store: FeatureStore) -> AlignmentModel:
     return AlignmentModel(network, task.fragments, 6, 1.0, CPU)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME_SLOW)
 def test_the_finished_matcher_gets_the_figures_of_its_validation(
     name: str,
     corpus: Corpus,

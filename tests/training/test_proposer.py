@@ -246,6 +246,7 @@ def test_the_loss_falls_and_recall_on_the_training_pictures_rises(lesson, tmp_pa
     assert task.validate() == pytest.approx(report.figures)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_ends_with_the_same_network(lesson, tmp_path):
     training, data = lesson
 
