@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deixis.cli import app
+from deixis.cli import app, main
 from deixis.corpus import write_corpus
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError
@@ -125,3 +127,14 @@ def test_train_commands_leave_a_tool_and_the_run_that_made_it(command: str, tool
     output(*options, "--force")
     assert out.read_bytes() == weights
     assert "another recipe" in refused(*options, "--force", "--seed", "1")
+
+
+def test_bytes_that_are_no_text_are_printed_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["deixis", "text", "parse", "a dog \udcff runs"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    out.flush()
+    assert rb"\udcff" in out.buffer.getvalue()  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Annotated, TextIO
 
 import typer
@@ -144,6 +145,9 @@ def _warn(
 def main() -> None:
     """Run the program. Errors that the user can fix are one line on standard error and exit code 2."""
     warnings.showwarning = _warn
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        # Words of the command line may have bytes that are no text.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except DeixisError as fault:
