@@ -35,6 +35,8 @@ def test_a_saved_detector_gives_the_same_features(detector: RegionDetector, tmp_
     (tmp_path / "d.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="trained detector"):
         load_detector(tmp_path / "d.safetensors")
+    with pytest.raises(InputError, match="train-detector"):
+        load_detector(tmp_path / "absent.safetensors")
 
 
 def test_features_of_a_region_do_not_depend_on_the_others(detector: RegionDetector) -> None:

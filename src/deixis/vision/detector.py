@@ -77,6 +77,8 @@ def save_detector(detector: RegionDetector, path: str | Path) -> None:
 
 def load_detector(path: str | Path) -> RegionDetector:
     """Open a file written by `save_detector`; anything else is an `InputError`."""
+    if not Path(path).exists():
+        raise InputError(path, "is not there; `deixis proposals train-detector CORPUS --out FILE` trains a detector")
     description, tensors = read_network(path, _KIND, "a trained detector")
     try:
         name, classes, side = description["backbone"], int(description["classes"]), int(description["side"])
