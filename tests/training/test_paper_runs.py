@@ -452,7 +452,7 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
     corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
-    asked = load_recipe("two-branch/phrases-single").recipe
+    asked = load_recipe("two-branch/phrases").recipe
     assert [made_by(features, PROVENANCE) for features in kind_of(asked.kind).features(asked)] == [True, False]
     fewer = {**PROVENANCE, "regions": {**PROVENANCE["regions"], "count": 100}}
     assert not any(made_by(features, fewer) for features in kind_of(asked.kind).features(asked))
