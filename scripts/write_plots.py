@@ -174,14 +174,14 @@ def localization_curves() -> Plot:
     return Plot("curves", "Phrase localization: recall by number of regions", "phrases found, percent", [
         recalls("CCA", "two-branch/phrases-cca", LOCALIZATION, path, cuts),
         recalls("embedding network", "two-branch/phrases-bi", LOCALIZATION, path, cuts),
-        recalls("similarity network", "two-branch/phrases-similarity-augmented", LOCALIZATION, path, cuts),
+        recalls("+ positives, sampling", "two-branch/phrases-sampling", LOCALIZATION, path, cuts),
         Series("deixis-base (fine-tuned)", _there(base)),
         Series("paper, similarity network", _there(paper), published=True),
     ])  # fmt: skip
 
 
 def localization_types() -> Plot:
-    models = {"CCA": "two-branch/phrases-cca", "two-branch": "two-branch/phrases-similarity-augmented"}
+    models = {"CCA": "two-branch/phrases-cca", "two-branch": "two-branch/phrases-sampling"}
     paths = {name: f"localization.by_type.{name}.r@1" for name in TYPES}
     series = [
         Series(label, _there({name: result(recipe, LOCALIZATION, path) for name, path in paths.items()}))
