@@ -68,17 +68,19 @@ def trees(draw: st.DrawFn) -> tuple[Tree, list[int]]:
     return grow(4), words
 
 
-def make(shape: Shape) -> tuple[TreeLSTM, Tensor]:
+def make(shape: Shape, *, difference: bool = False) -> tuple[TreeLSTM, Tensor]:
     torch.manual_seed(0)
-    lstm = TreeLSTM(INPUTS, HIDDEN, shape).double()
+    lstm = TreeLSTM(INPUTS, HIDDEN, shape, difference=difference).double()
     with torch.no_grad():
         lstm.bias += torch.randn_like(lstm.bias)
+        if lstm.difference is not None:
+            lstm.difference += torch.randn_like(lstm.difference)
     vectors = torch.randn(WORDS, INPUTS, dtype=torch.float64, requires_grad=True)
     return lstm, vectors
 
 
-def compare(shape: Shape, batch: Sequence[tuple[Tree, Sequence[int]]]) -> None:
-    lstm, vectors = make(shape)
+def compare(shape: Shape, batch: Sequence[tuple[Tree, Sequence[int]]], *, difference: bool = False) -> None:
+    lstm, vectors = make(shape, difference=difference)
     forest = Forest(shape)
     numbers = [forest.add(tree, words) for tree, words in batch]
     plan = forest.plan(np.array(numbers, np.int64))
@@ -102,21 +104,28 @@ def compare(shape: Shape, batch: Sequence[tuple[Tree, Sequence[int]]]) -> None:
         )
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+#: Every shape, and the H-LSTM whose Û is Ū plus a difference.
+NETWORKS = [*((shape, False) for shape in SHAPES), ("h-lstm", True)]
+
+
+@pytest.mark.parametrize(("shape", "difference"), NETWORKS)
 @settings(max_examples=40, deadline=None)
 @given(batch=st.lists(trees(), min_size=1, max_size=4))
-def test_levels_are_the_equations_gradients_too(shape: Shape, batch: list[tuple[Tree, list[int]]]) -> None:
-    compare(shape, [(tree if not tree.is_leaf else Tree("S", (tree,)), words) for tree, words in batch])
+def test_levels_are_the_equations_gradients_too(
+    shape: Shape, difference: bool, batch: list[tuple[Tree, list[int]]]
+) -> None:
+    rooted = [(tree if not tree.is_leaf else Tree("S", (tree,)), words) for tree, words in batch]
+    compare(shape, rooted, difference=difference)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_odd_trees(shape: Shape) -> None:
+@pytest.mark.parametrize(("shape", "difference"), NETWORKS)
+def test_odd_trees(shape: Shape, difference: bool) -> None:
     """A tree of one word, of none, one of depth 60, and words without an id, side by side."""
     one = Tree("NP", (Tree("NN", token=0),))
     deep = Tree("NN", token=0)
     for number in range(59):
         deep = Tree("NP" if number % 2 else "S", (deep,))
-    compare(shape, [(one, [3]), (Tree("S"), []), (deep, [2]), (one, [3])])
+    compare(shape, [(one, [3]), (Tree("S"), []), (deep, [2]), (one, [3])], difference=difference)
 
 
 def test_equal_phrases_are_worked_out_once() -> None:

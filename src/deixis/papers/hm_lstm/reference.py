@@ -21,7 +21,7 @@ def node_states(
     """Hidden state h and memory c of every node of a tree, by the node's `id`.
 
     Hatted symbols of the paper belong to noun-phrase children, barred ones to all others. With one kind of child
-    (a child-sum Tree-LSTM) both share their weights.
+    (a child-sum Tree-LSTM) both share their weights; with `lstm.difference`, Û is Ū plus that difference.
 
     Args:
         word_vectors: `(words, inputs)`.
@@ -30,7 +30,10 @@ def node_states(
     hidden = lstm.hidden
     W_i, W_o, W_u, W_f = lstm.weight.chunk(4, 1)
     b_i, b_o, b_u, b_f = lstm.bias.chunk(4)
-    U_hat, U_bar = lstm.recurrent[0].chunk(4, 1), lstm.recurrent[-1].chunk(4, 1)
+    all_hat, all_bar = lstm.recurrent[0], lstm.recurrent[-1]
+    if lstm.difference is not None:
+        all_hat = all_bar + lstm.difference[0]
+    U_hat, U_bar = all_hat.chunk(4, 1), all_bar.chunk(4, 1)
     states: dict[int, tuple[Tensor, Tensor]] = {}
 
     def visit(node: Tree) -> tuple[Tensor, Tensor]:
