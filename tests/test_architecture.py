@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,11 @@ INSIDE_MODELS = {
 HEAVY = ("torch", "cv2", "spacy", "torchvision", "timm", "sklearn", "scipy", "numpy", "PIL")
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def room_of(path: Path) -> str:
     relative = path.relative_to(PACKAGE)
     return relative.parts[0].removesuffix(".py")
@@ -56,7 +62,7 @@ def room_of(path: Path) -> str:
 
 def imported_rooms(path: Path) -> set[str]:
     """Rooms that a file imports anywhere, inside functions too; type-checking imports do not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     skipped = {
         id(child)
         for node in ast.walk(tree)
@@ -87,7 +93,7 @@ def test_rooms_import_only_from_rooms_before_them(path: Path) -> None:
 
 def named_modules(path: Path) -> set[str]:
     """Modules of the package that a file imports or names in a string, type-checking imports included."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -185,7 +191,7 @@ def test_training_begins_at_the_one_door() -> None:
         path
         for folder in (PACKAGE, PACKAGE.parent.parent / "benchmarks")
         for path in folder.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "split"
@@ -239,7 +245,7 @@ def test_nobody_asks_which_kind_a_recipe_is_of() -> None:
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.expr) and asks_for_the_kind(node)
     ]
     assert found == []

@@ -18,6 +18,8 @@ from deixis.training.recipe import load_recipe, package_recipes
 
 ROOT = Path(deixis.__file__).parent.parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+#: The program; building it anew for every example took most of the time of these tests.
+COMMAND: Any = typer.main.get_command(app)
 
 pytestmark = pytest.mark.skipif(not DOCUMENTS, reason="the documents are in the checkout")
 
@@ -77,7 +79,7 @@ def _commands(group: typer.main.TyperGroup, prefix: tuple[str, ...] = ()) -> set
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_that_is_named_exists(document: Path) -> None:
-    known = _commands(typer.main.get_command(app))  # type: ignore[arg-type]
+    known = _commands(COMMAND)
     groups = {command[0] for command in known if len(command) > 1}
     text = document.read_text(encoding="utf-8")
     for line in re.findall(r"(?:^|`)deixis ([a-z][^`\n]*)", text, flags=re.MULTILINE):
@@ -106,7 +108,7 @@ def test_the_options_and_arguments_of_every_example_exist(document: str, line: s
     """The line is parsed, not run: files need not exist."""
     line = re.sub(r"\$\([^)]*\)", "X", line).partition(" > ")[0].partition(" && ")[0]
     words = shlex.split(line, comments=True)[1:]
-    command: Any = typer.main.get_command(app)
+    command = COMMAND
     while hasattr(command, "commands") and words and words[0] in command.commands:
         command = command.commands[words.pop(0)]
     if hasattr(command, "commands"):  # `deixis evaluate RUN` is short for `deixis evaluate run RUN`
