@@ -81,6 +81,7 @@ def test_modifiers_and_parties_change_places() -> None:
     assert not made("a man in a red shirt and a woman", "a woman wearing a red top", kind="role")
     assert not made("a man holds a child", "a child held by a man", kind="role")
     assert not made("a black dog and a white dog", kind="role")
+    assert not made("a player in blue and one in red", kind="role")
     assert not made("a man sits next to a woman", kind="role")
     assert not made("a man and a woman", kind="role")
     # What another caption says is not false.

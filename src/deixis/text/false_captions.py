@@ -283,7 +283,11 @@ def _modifier_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[Fa
         if not _comparable(one, two):
             continue
         noun, alone = _noun(tokens, first), [_worn(tokens, place) for place in (first, second)]
-        if not any(alone) and noun == _noun(tokens, second):
+        if all(alone):
+            noun, second_noun = (tokens[place - 2] for place in (first, second))
+        else:
+            second_noun = "" if any(alone) else _noun(tokens, second)
+        if second_noun in (noun, "one", "another", "other"):
             differ = noun in ANIMATE and _DIFFERENTLY & set(tokens[first + 1 : second])
             if not differ or any(_order(other, two, one) for other in others):
                 continue
