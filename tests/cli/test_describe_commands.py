@@ -200,6 +200,15 @@ def test_without_a_run_the_concepts_of_photos_that_come_with_the_package_are_lis
     # By deixis-base, as search ranks.
     scores = load_model().score([made / "picture.png"], ["a man chases a zebra .", "a zebra chases a man ."])[0]
     assert (told["order"]["score"], told["order"]["exchanged_score"]) == pytest.approx(tuple(scores), abs=1e-4)
+    assert [(change["kind"], change["word"]) for change in told["changes"]] == [("role", "man")]
+    coloured = ("explain", made / "picture.png", "Two dogs near a red car.", "--against", "A red dog.")
+    changes = json.loads(run(*coloured, "--json")[1])["changes"]
+    assert [change["kind"] for change in changes] == ["colour", "number", "number"]
+    sentences = ["two dogs near a red car .", *(change["sentence"] for change in changes)]
+    own, *others = load_model().score([made / "picture.png"], sentences)[0].tolist()
+    assert [change["score"] for change in changes] == pytest.approx(others, abs=1e-4)
+    assert [change["supported"] for change in changes] == [own > other for other in others]
+    assert "With one thing changed" in run(*coloured)[1]
 
 
 def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
@@ -234,7 +243,7 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
     assert "cannot score sentences" in alone["no_order"]
     ask = ("explain", made / "picture.png", sentence, "--model", made / "context", "--against", "A dog.")
     assert json.loads(run(*ask, "--json")[1])["concepts"] == []
-    assert run(*ask)[1].startswith("Order:")
+    assert "\nOrder:" in run(*ask)[1]
 
 
 def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def explain(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show which concepts of a sentence a picture supports or lacks, and whether word order matters to the model.
+    """Show which concepts, colours and numbers of a sentence a picture supports, and whether word order matters.
 
     Without --model, the bundled concept network finds concepts and deixis-base scores the sentences. A run trained on
     context alone has no concepts; one trained on concepts alone does not read word order.
@@ -77,9 +77,12 @@ def explain(
     Word order: the score of the sentence is compared with that of the same words with two roles exchanged ("a cheetah
     chases a gazelle", "a gazelle chases a cheetah"). A parser makes that sentence, or you give one with --against.
 
+    Colours, numbers and attributes: the score of the sentence is compared with that of the same sentence with another
+    one ("a red bus", "a yellow bus"), or with two of them exchanged.
+
     Example: deixis explain savanna.jpg "A cheetah chases a gazelle." --model runs/cnp-ctx-gen
     """
-    from deixis.cli.explanation import Explanation, asked_concepts
+    from deixis.cli.explanation import Explanation, asked_concepts, changed_sentences
     from deixis.cli.output import busy, print_json
     from deixis.loading import CONCEPTS, load_model
     from deixis.text.tokens import tokens_of
@@ -96,10 +99,10 @@ def explain(
         reads_order_alone = "score" in opened.abilities and "concepts" not in opened.abilities
         asked, others = ([], []) if reads_order_alone else asked_concepts(opened, seen, tokens, least)
         # The bundled concept network cannot score sentences: deixis-base does.
-        order, reason = (
-            _order(opened, seen, tokens, against) if model else _order(load_model(), picture, tokens, against)
-        )
-    explanation = Explanation(str(image), sentence, tuple(asked), tuple(others), order, reason)
+        scorer, shown = (opened, seen) if model else (load_model(), picture)
+        order, reason = _order(scorer, shown, tokens, against)
+        changes = changed_sentences(scorer, shown, tokens)
+    explanation = Explanation(str(image), sentence, tuple(asked), tuple(others), order, reason, tuple(changes))
     if out is not None:
         _draw(picture, _findings(explanation), sentence, out)
     if as_json:
@@ -183,6 +186,12 @@ def _print(explanation: Explanation) -> None:
         print_table(explanation.sentence, ["word", "concept", "picture", "confidence", "where"], rows)
     if explanation.other_words:
         typer.echo(f"Words that are not concepts of this model: {', '.join(explanation.other_words)}")
+    if explanation.changes:
+        rows = [
+            [each.kind, each.word, each.became, "supported" if each.supported else "lacking", f"{each.score:.4f}"]
+            for each in explanation.changes
+        ]
+        print_table("With one thing changed", ["kind", "word", "instead", "picture", "score"], rows)
     if (order := explanation.order) is None:
         typer.echo(f"Order: {explanation.no_order}")
         return

@@ -1,7 +1,8 @@
-"""Which parts of a sentence a picture supports: its concepts, and the order of its words (`deixis explain`).
+"""Which parts of a sentence a picture supports: concepts, colours, numbers, and word order (`deixis explain`).
 
 A concept is supported if the model is confident of it somewhere in the picture. Order matters if the sentence and the
-same words with two roles exchanged score differently.
+same words with two roles exchanged score differently. A colour, number or attribute is supported if the sentence scores
+higher than with another one.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+import numpy as np
 
 from deixis.adapters.phrase_bank import LITTLE
 from deixis.model import Concept, ImageInput, Model, Tokens
+from deixis.text.false_captions import Kind, false_captions
 from deixis.text.tokens import has_content
 
 #: Scores closer than this are equal: sums in another order differ by rounding.
@@ -39,8 +42,22 @@ class Order(msgspec.Struct, frozen=True):
     leads: bool
 
 
+class Changed(msgspec.Struct, frozen=True):
+    """A sentence with one thing changed, its score, and whether the sentence itself scores higher."""
+
+    kind: Kind
+    word: str
+    became: str
+    sentence: str
+    score: float
+    supported: bool
+
+
 class Explanation(msgspec.Struct, frozen=True):
-    """`other_words`: content words that are not concepts of the model; `order` is None if `no_order` says why."""
+    """`other_words`: content words that are not concepts of the model; `order` is None if `no_order` says why.
+
+    `changes`: what the sentence would be with another colour, number or attribute, or with two of them exchanged.
+    """
 
     picture: str
     sentence: str
@@ -48,6 +65,7 @@ class Explanation(msgspec.Struct, frozen=True):
     other_words: tuple[str, ...]
     order: Order | None
     no_order: str = ""
+    changes: tuple[Changed, ...] = ()
 
 
 def asked_concepts(
@@ -66,6 +84,18 @@ def asked_concepts(
         asked.setdefault(concept.concept, AskedConcept(concept.word, plain, concept.confidence >= least))
     others = [token for token in tokens if token not in known and token not in LITTLE and has_content(token)]
     return list(asked.values()), list(dict.fromkeys(others))
+
+
+def changed_sentences(model: Model, image: ImageInput, tokens: Tokens) -> list[Changed]:
+    """The sentence against others with one thing changed (`deixis.text.false_captions`)."""
+    made = false_captions(tuple(tokens), [], np.random.default_rng(0))
+    if not made or "score" not in model.abilities:
+        return []
+    own, *scores = (float(score) for score in model.score([image], [tokens, *(each.tokens for each in made)])[0])
+    return [
+        Changed(each.kind, each.before, each.after, " ".join(each.tokens), score, own > score)
+        for each, score in zip(made, scores, strict=True)
+    ]
 
 
 def order_of(scores: Iterable[float], exchanged: Tokens) -> Order:
