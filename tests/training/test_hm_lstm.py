@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -436,14 +438,30 @@ def test_the_correspondences_of_a_run_lie_in_its_pictures(
             assert any(np.allclose(box, other) for other in own)
 
 
+def test_a_temperature_is_declared_as_chosen_by_boxes(
+    run: tuple[Path, dict[str, float]], corpus: Corpus, tmp_path: Path
+) -> None:
+    """The recipes' temperature was chosen with annotated boxes of the validation split, so results say so."""
+    shutil.copytree(run[0], tmp_path / "run")
+    plan = json.loads((tmp_path / "run" / "run.json").read_text())
+    plan["recipe"]["alternation"]["temperature"] = 0.2
+    (tmp_path / "run" / "run.json").write_text(json.dumps(plan))
+    by_cosine, by_temperature = (correspondence_quality(folder, corpus) for folder in (run[0], tmp_path / "run"))
+    assert by_cosine.box_supervision is not None
+    assert by_temperature.box_supervision is not None
+    assert by_cosine.box_supervision.statement.endswith("matcher: saw no drawn box")
+    assert by_temperature.box_supervision.statement.endswith("chosen by the boxes of the validation split")
+
+
 def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: Corpus) -> None:
     """Annotated phrases that are noun phrases of the trees, their chosen boxes, and those that cover one another."""
     found = read_correspondences(run[0])
     result = correspondence_quality(run[0], corpus)
     told = "backbone (unnamed): saw no drawn box; proposals random: saw no drawn box; matcher: saw no drawn box"
-    assert result.box_supervision == BoxSupervision(False, False, told)
     images = {image.id: image for image in corpus}
     metrics: Any = result.metrics
+    bound = metrics["round_1"]["overall"]["upper_bound"]
+    assert result.box_supervision == BoxSupervision(False, False, told, regions=6, upper_bound=bound)
     for number in range(2):
         right, covered, measured_phrases = [], [], 0
         boxes = found.boxes[number]
