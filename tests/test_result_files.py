@@ -106,3 +106,12 @@ def test_renaming_a_result_leaves_every_other_byte() -> None:
     assert FormerRecipe(name, former["formerly"]) in {
         each.formerly for result in RESULTS.values() for each in recipes_of(result)
     }
+
+
+def test_lengths_of_word_vectors_are_of_the_training_captions() -> None:
+    splits = {
+        result.corpus.split
+        for result in RESULTS.values()
+        if result.protocol.name == "word magnitudes" and result.corpus is not None
+    }
+    assert splits == {"train"}
