@@ -215,7 +215,7 @@ class Index(Killed):
 
         collection = Collection(folder)
         try:
-            rows = collection.rows_of(collection.ids).round(3).tolist()
+            rows = collection.embeddings_of(collection.ids).round(3).tolist()
             paths = [sorted(collection.paths(picture)) for picture in collection.ids.tolist()]
         finally:
             collection.close()

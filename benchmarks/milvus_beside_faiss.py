@@ -130,7 +130,7 @@ def picture_embeddings(folder: Path, model: SearchModel, count: int) -> Embeddin
     parts = []
     for start in range(0, len(files), BATCH):
         pictures = [decode_picture(path.read_bytes(), name=path.name) for path in files[start : start + BATCH]]
-        parts.append(model.embed_prepared([model.prepare(picture) for picture in pictures]).rows)
+        parts.append(model.embed_prepared([model.prepare(picture) for picture in pictures]).embeddings)
         print(f"embedded {start + len(pictures)} of {len(files)} pictures", end="\r", flush=True)
     return np.concatenate(parts).astype(np.float32)
 
@@ -138,7 +138,7 @@ def picture_embeddings(folder: Path, model: SearchModel, count: int) -> Embeddin
 def caption_embeddings(corpus: Path, model: SearchModel, count: int) -> Embeddings:
     if corpus.suffix == ".npy":
         return saved_embeddings(corpus, count)
-    return np.asarray(model.embed_queries(captions_of([open_corpus(corpus)], count)).rows, np.float32)
+    return np.asarray(model.embed_queries(captions_of([open_corpus(corpus)], count)).embeddings, np.float32)
 
 
 def saved_embeddings(file: Path, count: int) -> Embeddings:

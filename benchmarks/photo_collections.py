@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deixis.adapters.bundles import open_bundle
 from deixis.adapters.onnx_model import OnnxModel
-from deixis.adapters.search_model import Cells, Pictures, Rows
+from deixis.adapters.search_model import Cells, Floats, Pictures
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.search.bundle_calibration import embedded
 from deixis.search.engine import SearchEngine
@@ -36,7 +36,7 @@ class Embeddings:
         self.model = model
         name = hashlib.sha256(msgspec.json.encode(model.identity)).hexdigest()[:16]
         self._folder = folder / f"embeddings-{name}"
-        self._known: dict[tuple[str, str], tuple[Rows, Cells]] = {}
+        self._known: dict[tuple[str, str], tuple[Floats, Cells]] = {}
         for file in sorted(self._folder.glob("*.npz")):
             with np.load(file) as part:
                 self._add(str(part["corpus"]), part["ids"].tolist(), Pictures(part["rows"], part["cells"]))
@@ -46,11 +46,11 @@ class Embeddings:
         for start in range(0, len(missing), PART):
             part = missing[start : start + PART]
             pictures, ids = embedded(self.model, corpus, part), [image.id for image in part]
-            assert len(pictures.rows) == len(part), f"pictures of {corpus.name} cannot be read"
+            assert len(pictures.embeddings) == len(part), f"pictures of {corpus.name} cannot be read"
             self._folder.mkdir(parents=True, exist_ok=True)
             temporary = self._folder / "part.tmp"
             with temporary.open("wb") as stream:
-                np.savez(stream, corpus=corpus.name, ids=np.array(ids), rows=pictures.rows, cells=pictures.cells)
+                np.savez(stream, corpus=corpus.name, ids=np.array(ids), rows=pictures.embeddings, cells=pictures.cells)
             temporary.rename(self._folder / f"{len(list(self._folder.glob('*.npz'))):05}.npz")
             self._add(corpus.name, ids, pictures)
         found = [self._known[corpus.name, image.id] for image in images]
@@ -65,8 +65,8 @@ class PicturesInMemory:
     """What `SearchEngine` asks of a `deixis.search.collection.Collection`; ids are places among the pictures."""
 
     def __init__(self, pictures: Pictures) -> None:
-        rows = pictures.rows.astype(np.float16).astype(np.float32)
-        self._rows: Rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = pictures.embeddings.astype(np.float16).astype(np.float32)
+        self._rows: Floats = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         self._cells = pictures.cells
         self.ids: Ids = np.arange(len(rows))
 
@@ -79,8 +79,8 @@ class PicturesInMemory:
         index.add(self.ids, self._rows)
         return index
 
-    def rows_of(self, ids: Ids) -> Rows:
-        rows: Rows = self._rows[ids]
+    def embeddings_of(self, ids: Ids) -> Floats:
+        rows: Floats = self._rows[ids]
         return rows
 
     def cells_of(self, ids: Ids) -> Cells:

@@ -25,7 +25,7 @@ from photo_collections import Bools, Collection, Trial
 
 from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.phrasing import phrasing
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 from deixis.corpus import Corpus, Image, training_set
 from deixis.search.calibration import alike_weights, caption_matches, frequent_words, noun_phrases
 from deixis.search.engine import Ranking
@@ -79,7 +79,7 @@ def said_absent(asked: Collection, queries: Sequence[tuple[str, ...]]) -> Bools:
     return np.array([ranking.odds[0] < 0 for ranking in rankings(asked, queries, 1)], bool)
 
 
-def all_odds(asked: Collection, queries: Sequence[tuple[str, ...]]) -> Rows:
+def all_odds(asked: Collection, queries: Sequence[tuple[str, ...]]) -> Floats:
     """The log odds of every picture for every query, `(queries, images)`."""
     odds = np.empty((len(queries), len(asked.images)), np.float32)
     for row, ranking in zip(odds, rankings(asked, queries, len(asked.images)), strict=True):
@@ -88,7 +88,7 @@ def all_odds(asked: Collection, queries: Sequence[tuple[str, ...]]) -> Rows:
 
 
 def judge_matches(
-    odds: Rows, truth: Bools, names: Sequence[str], common: frozenset[str] = frozenset()
+    odds: Floats, truth: Bools, names: Sequence[str], common: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """F1, precision and recall of what is called a match, and the F1 of the best cut of each ranking.
 

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reporting import write_report
 
-from deixis.adapters.search_model import Rows, SearchModel, Texts, whole_pictures, whole_texts
+from deixis.adapters.search_model import Floats, SearchModel, Texts, whole_pictures, whole_texts
 from deixis.corpus import Corpus, open_corpus
 from deixis.loading import load_search_model
 from deixis.search.catalogue import Catalogue, FileRow
@@ -87,7 +87,7 @@ class WithoutCells:
         return getattr(self._model, name)
 
     def embed_queries(self, texts: Sequence[str]) -> Texts:
-        return whole_texts(self._model.embed_queries(texts).rows)
+        return whole_texts(self._model.embed_queries(texts).embeddings)
 
 
 def write_index(index: Path, rows: NDArray[np.float16], model: SearchModel, name: str) -> Path:
@@ -196,12 +196,12 @@ class Contenders:
             self.bare = faiss.IndexFlatIP(rows.shape[1])
             for start in range(0, len(rows), BLOCK):
                 ids = self.exact.collection.ids[start : start + BLOCK]
-                self.bare.add(self.exact.collection.rows_of(ids))
+                self.bare.add(self.exact.collection.embeddings_of(ids))
         # What our exact index is made of, without it.
         ours: Any = self.exact.collection.nearest
         self.bare_half = faiss.downcast_index(ours._index.index)
 
-    def recall(self, queries: Rows) -> float:
+    def recall(self, queries: Floats) -> float:
         """The share of the nearest that the approximate index finds, one query at a time."""
         wanted = self.bare.search(queries, COUNT)[1]
         nearest = self.approximate.collection.nearest
@@ -210,7 +210,7 @@ class Contenders:
         places = np.searchsorted(self.exact.collection.ids, found)
         return float(np.mean([len(set(own) & set(all_)) / COUNT for own, all_ in zip(places, wanted, strict=True)]))
 
-    def indexes_alone(self, batches: list[Rows]) -> dict[str, dict[str, float]]:
+    def indexes_alone(self, batches: list[Floats]) -> dict[str, dict[str, float]]:
         exact, approximate = self.exact.collection.nearest, self.approximate.collection.nearest
         return by_turns(
             {
@@ -223,8 +223,8 @@ class Contenders:
         )
 
     def with_texts(self, texts: list[str]) -> dict[str, dict[str, float]]:
-        def encode(asked: list[str]) -> Rows:
-            return self.model.embed_queries(asked).rows
+        def encode(asked: list[str]) -> Floats:
+            return self.model.embed_queries(asked).embeddings
 
         return by_turns(
             {
@@ -278,7 +278,7 @@ def main() -> int:
     assert (model.identity.weights_sha256, model.identity.dim) == (made["weights_sha256"], made["dim"])
     corpora = [open_corpus(path) for path in options.corpora]
     texts = captions_of(corpora, options.queries)
-    queries = model.embed_queries(texts).rows
+    queries = model.embed_queries(texts).embeddings
     with tempfile.TemporaryDirectory(dir=options.rows) as temporary:
         indexing = indexing_speed(corpora, model, options.model, options.pictures, Path(temporary))
         print(indexing, flush=True)

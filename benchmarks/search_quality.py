@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reporting import write_report
 
-from deixis.adapters.search_model import Pictures, Rows, scores, whole_texts
+from deixis.adapters.search_model import Floats, Pictures, scores, whole_texts
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.loading import absolute_name, load_search_model
 from deixis.metrics.results import versions
@@ -80,11 +80,11 @@ def quality(corpus: Corpus, images: Sequence[Image], folder: Path, model: str) -
     ids = picture_ids(engine, [picture_file(folder, number) for number in range(len(images))])
     texts = [caption.text for image in images for caption in image.captions]
     owners = np.repeat(np.arange(len(images)), [len(image.captions) for image in images])
-    pictures = Pictures(engine.collection.rows_of(ids), engine.collection.cells_of(ids))
+    pictures = Pictures(engine.collection.embeddings_of(ids), engine.collection.cells_of(ids))
     parts = [engine.model.embed_queries(texts[start : start + PART]) for start in range(0, len(texts), PART)]
     tables = {
         "": np.concatenate([scores(part, pictures) for part in parts]).T,
-        ", embeddings alone": np.concatenate([scores(whole_texts(part.rows), pictures) for part in parts]).T,
+        ", embeddings alone": np.concatenate([scores(whole_texts(part.embeddings), pictures) for part in parts]).T,
     }
     own = owners == np.arange(len(images))[:, None]
     by_text = {"text_to_image": recalls(text_ranks(engine, texts, ids[owners]))}
@@ -122,7 +122,7 @@ def picture_ids(engine: SearchEngine, files: Sequence[Path]) -> Ids:
     return np.array([known[os.fsencode(os.path.realpath(path))] for path in files], np.int64)
 
 
-def text_ranks(engine: SearchEngine, texts: Sequence[str], owners: Ids) -> Rows:
+def text_ranks(engine: SearchEngine, texts: Sequence[str], owners: Ids) -> Floats:
     """The rank of each text's picture among the hits, from 1 on; infinite where it is not among the first ten."""
     ranks = np.full(len(texts), np.inf, np.float32)
     for start in range(0, len(texts), TOGETHER):
@@ -134,14 +134,14 @@ def text_ranks(engine: SearchEngine, texts: Sequence[str], owners: Ids) -> Rows:
     return ranks
 
 
-def first_ranks(table: Rows, own: NDArray[np.bool_]) -> Rows:
+def first_ranks(table: Floats, own: NDArray[np.bool_]) -> Floats:
     """The rank of the first right column in each row, from 1 on; ties count against it."""
     best = np.where(own, table, -np.inf).max(1, keepdims=True)
-    ranks: Rows = 1 + ((table >= best) & ~own).sum(1).astype(np.float32)
+    ranks: Floats = 1 + ((table >= best) & ~own).sum(1).astype(np.float32)
     return ranks
 
 
-def recalls(ranks: Rows) -> dict[str, float]:
+def recalls(ranks: Floats) -> dict[str, float]:
     return {f"r@{k}": round(100 * float((ranks <= k).mean()), 2) for k in RECALL_AT}
 
 

@@ -43,7 +43,7 @@ def measure(trial: Trial) -> dict[str, Any]:
 def judge(asked: Collection, queries: Sequence[ExampleQuery], matches: Bools) -> dict[str, Any]:
     figures, curves = [], []
     for query, own in zip(queries, matches, strict=True):
-        example = asked.pictures.rows[query.example]
+        example = asked.pictures.embeddings[query.example]
         terms = asked.engine.terms([parse_query(query.wanted)], [example])
         (ranking,) = asked.engine.rank(terms, len(asked.images))
         others = ranking.ids != query.example

@@ -12,10 +12,10 @@ from PIL import Image as Pillow
 from deixis.adapters.bundles import Relevance, Threshold
 from deixis.adapters.search_model import (
     Bytes,
+    Floats,
     Identity,
     Pictures,
     PreparedModel,
-    Rows,
     Texts,
     rounded,
     whole_pictures,
@@ -73,14 +73,14 @@ class CellModel(ColourModel):
         half = SIDE // 2
         quarters = np.stack(batch).reshape(len(batch), 3, 2, half, 2, half).mean((3, 5)).reshape(len(batch), 3, 4)
         cells = unit(quarters.transpose(0, 2, 1)).reshape(len(batch), 4, 4)
-        return Pictures(super().embed_prepared(batch).rows, rounded(cells))
+        return Pictures(super().embed_prepared(batch).embeddings, rounded(cells))
 
     def embed_queries(self, texts: Sequence[str]) -> Texts:
         words = np.zeros((len(texts), 3, 4), np.float32)
         for own, text in zip(words, texts, strict=True):
             named = [COLOURS[word] for word in text.split() if word in COLOURS]
             own[: len(named)] = unit(named) / max(1, len(named))
-        return Texts(super().embed_queries(texts).rows, words)
+        return Texts(super().embed_queries(texts).embeddings, words)
 
 
 def paint_quarters(path: Path, *colours: tuple[int, int, int]) -> Path:
@@ -94,7 +94,7 @@ def paint_quarters(path: Path, *colours: tuple[int, int, int]) -> Path:
     return path
 
 
-def unit(colours: Any) -> Rows:
+def unit(colours: Any) -> Floats:
     colours = np.asarray(colours, np.float32).reshape(-1, 3)
     rows = np.concatenate([colours - 127.5, np.full((len(colours), 1), 20.0)], 1)
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)

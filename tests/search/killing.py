@@ -62,7 +62,7 @@ def contents(index: Path) -> dict[str, list[float]]:
     if not (index / "current").exists():
         return {}
     collection = Collection(index)
-    rows = collection.rows_of(collection.ids)
+    rows = collection.embeddings_of(collection.ids)
     assert len(rows) == 0 or (collection.nearest.search(rows, 1).scores > 0.999).all()
     found = {}
     cells = collection.cells_of(collection.ids).reshape(len(rows), 16)

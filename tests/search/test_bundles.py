@@ -69,13 +69,13 @@ def test_a_bundle_has_the_cells_and_words_of_its_run(base_run: Path, whole_bundl
     assert (ours.identity.cells, ours.identity.cell_dim) == (1, 4)
     batch = np.random.default_rng(0).integers(0, 255, (4, 3, 64, 64)).astype(np.uint8)
     own, other = ours.embed_prepared(batch), theirs.embed_prepared(batch)
-    assert ((own.rows * other.rows).sum(1) > 0.9998).all()
+    assert ((own.embeddings * other.embeddings).sum(1) > 0.9998).all()
     assert own.cells.shape == other.cells.shape == (4, 1, 4)
     first, second = (F.normalize(torch.from_numpy(each.cells).float(), dim=-1) for each in (own, other))
     assert (first * second).sum(-1).min() > 0.999
     sentences = ["a dog", "a man in a red shirt waits", "red"]
     said, told = ours.embed_queries(sentences), theirs.embed_queries(sentences)
-    assert ((said.rows * told.rows).sum(1) > 0.9998).all()
+    assert ((said.embeddings * told.embeddings).sum(1) > 0.9998).all()
     assert np.allclose(said.words, told.words, atol=0.005)
     assert np.linalg.norm(said.words, axis=2).sum(1) == pytest.approx(1, abs=1e-3)
     # A run's tower is kept as float16 and a bundle's is folded first. What is allowed above adds up: the angles of rows
@@ -90,9 +90,9 @@ def test_networks_come_back_with_normalizations_to_train_on(whole_bundle: Path) 
     with torch.no_grad():
         rows = F.normalize(tower((torch.from_numpy(batch).float() - 127) / 128)).numpy()
         words = F.normalize(texts(torch.tensor([[4, 5, 6]]))).numpy()
-    assert np.allclose(rows, model.embed_prepared(batch).rows, atol=2e-4)
+    assert np.allclose(rows, model.embed_prepared(batch).embeddings, atol=2e-4)
     vocabulary = model.vocabulary  # type: ignore[attr-defined]
-    assert np.allclose(words, model.embed_queries([" ".join(map(vocabulary.token, (4, 5, 6)))]).rows, atol=2e-4)
+    assert np.allclose(words, model.embed_queries([" ".join(map(vocabulary.token, (4, 5, 6)))]).embeddings, atol=2e-4)
 
 
 def test_a_bundle_says_what_its_captioner_does(captioner_run: Path, base_run: Path, whole_bundle: Path) -> None:

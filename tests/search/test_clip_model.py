@@ -94,9 +94,9 @@ def test_rows_are_the_models_own(asked: list[str]) -> None:
     with torch.no_grad():
         pictures = F.normalize(network.encode_image((torch.from_numpy(pixels).float() / 255 - 0.5) / 0.25))
         texts = F.normalize(network.encode_text(tokenizer(TEXTS)))
-    assert np.allclose(model.embed_prepared(list(pixels)).rows, pictures.numpy(), atol=1e-5)
-    assert np.allclose(model.embed_queries(TEXTS).rows, texts.numpy(), atol=1e-6)
-    assert model.embed_queries([]).rows.shape == (0, 6)
+    assert np.allclose(model.embed_prepared(list(pixels)).embeddings, pictures.numpy(), atol=1e-5)
+    assert np.allclose(model.embed_queries(TEXTS).embeddings, texts.numpy(), atol=1e-6)
+    assert model.embed_queries([]).embeddings.shape == (0, 6)
     with pytest.raises(DeixisError, match="no words"):
         model.embed_queries([" "])
 
@@ -128,5 +128,5 @@ def test_a_real_clip_with_random_weights(tmp_path: Path) -> None:
     model = load_search_model(f"open_clip:ViT-B-32/{tmp_path}/weights.pth")
     with torch.no_grad():
         wanted = F.normalize(network.encode_text(open_clip.get_tokenizer("ViT-B-32")(TEXTS)))
-    assert np.allclose(model.embed_queries(TEXTS).rows, wanted.numpy(), atol=1e-5)
-    assert model.embed_prepared([model.prepare(Pillow.new("RGB", (50, 40), "red"))]).rows.shape == (1, 512)
+    assert np.allclose(model.embed_queries(TEXTS).embeddings, wanted.numpy(), atol=1e-5)
+    assert model.embed_prepared([model.prepare(Pillow.new("RGB", (50, 40), "red"))]).embeddings.shape == (1, 512)

@@ -176,7 +176,7 @@ def test_an_index_of_version_1_is_searched_and_gets_dates_without_encoding(
 ) -> None:
     dated = listed(folder, Filter())
     before = Collection(folder / "index")
-    rows = before.rows_of(before.ids)
+    rows = before.embeddings_of(before.ids)
     before.close()
     as_version_1(folder / "index")
     engine = SearchEngine(folder / "index", ColourModel())
@@ -191,7 +191,7 @@ def test_an_index_of_version_1_is_searched_and_gets_dates_without_encoding(
     assert (report.added, report.changed, report.removed, report.files) == (0, 0, 0, 4)
     assert listed(folder, Filter()) == dated
     after = Collection(folder / "index")
-    assert np.array_equal(after.rows_of(after.ids), rows)
+    assert np.array_equal(after.embeddings_of(after.ids), rows)
     assert all(after.details(int(each)).width for each in after.ids)
     after.close()
     # Once is enough.

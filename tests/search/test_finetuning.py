@@ -97,7 +97,9 @@ def test_what_got_better_is_a_bundle_that_knows_the_new_words_and_points_as_befo
     assert after.unknown_words("a zorblax") == []
     assert after.identity.weights_sha256 != before.identity.weights_sha256
     texts = ["a man", "zorblax"]
-    assert not np.allclose(before.embed_queries(texts).rows, after.embed_queries(texts).rows, atol=1e-4, rtol=0)
+    assert not np.allclose(
+        before.embed_queries(texts).embeddings, after.embed_queries(texts).embeddings, atol=1e-4, rtol=0
+    )
     picture = next(iter(own))
     seen = read_picture(own, picture)
     found = [load_model(f"onnx:{folder}").ground(seen, "a man") for folder in (untrained_bundle, tmp_path / "out")]

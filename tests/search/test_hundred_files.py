@@ -130,7 +130,7 @@ def test_a_hundred_files(tmp_path: Path) -> None:
     collection = Collection(index)
     paths = {path for picture in collection.ids.tolist() for path in collection.paths(picture)}
     assert paths == {os.path.join(folder, name) for name in good}
-    assert np.isfinite(collection.rows_of(collection.ids)).all()
+    assert np.isfinite(collection.embeddings_of(collection.ids)).all()
     encoded = model.encoded
     again = index_folders(index, [tmp_path / "pictures"], model, "colours")
     assert (model.encoded, again.unreadable) == (encoded, report.unreadable)

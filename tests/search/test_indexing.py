@@ -37,7 +37,7 @@ class Library:
 
     def contents(self) -> dict[str, list[float]]:
         collection = Collection(self.index)
-        rows = collection.rows_of(collection.ids)
+        rows = collection.embeddings_of(collection.ids)
         return {
             os.fsdecode(path): np.round(row, 2).tolist()
             for picture, row in zip(collection.ids.tolist(), rows, strict=True)
@@ -248,7 +248,7 @@ def test_rows_of_pictures_that_are_gone_are_taken_out(library: Library, monkeypa
     assert library.contents() == {str(path): before[str(path)] for path in paths[20:]}
     assert index_status(library.index).bytes <= size
     # Who had it open keeps what was open.
-    assert len(opened.rows_of(opened.ids)) == 30
+    assert len(opened.embeddings_of(opened.ids)) == 30
     assert opened.nearest.count() == 30
     assert sum(bool(opened.paths(picture)) for picture in opened.ids.tolist()) == 10
     paint(library.pictures / "new.png", (3, 4, 5))

@@ -103,7 +103,7 @@ def test_one_door_gives_what_the_document_says() -> None:
 def test_embeddings_are_those_of_the_index(place: Path) -> None:
     model, engine = load_model(), SearchEngine("my-index")
     rows = model.embed_images(["street.jpg", Pillow.open(place / "beach.jpg").convert("RGB")])
-    stored = engine.collection.rows_of(engine.collection.ids)
+    stored = engine.collection.embeddings_of(engine.collection.ids)
     assert sorted(map(tuple, np.round(rows, 2).tolist())) == sorted(map(tuple, np.round(stored, 2).tolist()))
     assert model.embed_images([]).shape == (0, 16)
     assert np.allclose((rows @ rows.T).diagonal(), 1, atol=1e-5)

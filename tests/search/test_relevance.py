@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deixis.adapters.bundles import Relevance, Threshold, read_bundle
-from deixis.adapters.search_model import Identity, Rows, SearchModel, Texts, whole_pictures, whole_texts
+from deixis.adapters.search_model import Floats, Identity, SearchModel, Texts, whole_pictures, whole_texts
 from deixis.corpus import Image, make_caption
 from deixis.errors import DeixisError
 from deixis.search import calibration
@@ -103,7 +103,7 @@ class WordModel(SearchModel):
         return whole_texts(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1))
 
 
-def collection(random: np.random.Generator, strength: float) -> tuple[list[Image], Rows]:
+def collection(random: np.random.Generator, strength: float) -> tuple[list[Image], Floats]:
     """Pictures of two of the first 80 things each, by their captions; the other 40 are in none."""
     images, rows = [], random.normal(0, 0.05, (600, len(WORDS))).astype(np.float32)
     for number, row in enumerate(rows):

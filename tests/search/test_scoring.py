@@ -82,7 +82,7 @@ def found(engine: SearchEngine, query: str, **options: Path) -> dict[str, float]
 
 def test_words_are_looked_for_in_cells(engine: SearchEngine) -> None:
     """To their embeddings "mixed" and "apart" are alike."""
-    rows = engine.collection.rows_of(engine.collection.ids)
+    rows = engine.collection.embeddings_of(engine.collection.ids)
     names = [Path(os.fsdecode(engine.collection.paths(int(each))[0])).stem for each in engine.collection.ids]
     assert rows[names.index("mixed")] @ rows[names.index("apart")] > 0.999
     assert next(iter(found(engine, "red green blue"))) == "apart"
@@ -149,8 +149,8 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     ids = engine.collection.ids
     texts = model.embed_queries(["red blue"])
     terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 5)
-    pictures = Pictures(engine.collection.rows_of(ids), engine.collection.cells_of(ids))
-    whole, all_scores = (texts.rows @ pictures.rows.T)[0], scores(texts, pictures)[0]
+    pictures = Pictures(engine.collection.embeddings_of(ids), engine.collection.cells_of(ids))
+    whole, all_scores = (texts.embeddings @ pictures.embeddings.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):
         monkeypatch.setattr(engine_module, "CANDIDATES", candidates)
         (ranking,) = engine.rank([terms], 5)

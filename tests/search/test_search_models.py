@@ -51,15 +51,15 @@ def test_a_bundle_gives_the_embeddings_of_its_run(run: Path, bundle: Path) -> No
     assert np.array_equal(ours.prepare(picture), theirs.prepare(picture))
     batch = random.integers(0, 255, (5, 3, 64, 64)).astype(np.uint8)
     for got, wanted in (
-        (ours.embed_prepared(batch).rows, theirs.embed_prepared(batch).rows),
-        (ours.embed_queries(TEXT_LIST).rows, theirs.embed_queries(TEXT_LIST).rows),
+        (ours.embed_prepared(batch).embeddings, theirs.embed_prepared(batch).embeddings),
+        (ours.embed_queries(TEXT_LIST).embeddings, theirs.embed_queries(TEXT_LIST).embeddings),
     ):
         assert got.dtype == wanted.dtype == np.float32
         assert np.linalg.norm(got, axis=1) == pytest.approx(1, abs=1e-4)
         # Both are rounded to float16, one before normalizations are folded and one after.
         assert ((got * wanted).sum(1) > 0.9998).all()
     assert ours.unknown_words("a zyxwv dog") == theirs.unknown_words("a zyxwv dog") == ["zyxwv"]
-    assert ours.embed_queries([]).rows.shape == theirs.embed_queries([]).rows.shape == (0, 16)
+    assert ours.embed_queries([]).embeddings.shape == theirs.embed_queries([]).embeddings.shape == (0, 16)
 
 
 @pytest.mark.parametrize("model", ["run", "onnx"])
@@ -73,7 +73,9 @@ def test_a_text_is_encoded_alike_alone_and_in_company(whole_bundle: Path) -> Non
     model = load_search_model(f"onnx:{whole_bundle}")
     together = model.embed_queries(TEXT_LIST * 100)
     alone = [model.embed_queries([text]) for text in TEXT_LIST]
-    assert np.allclose(together.rows, np.tile(np.concatenate([each.rows for each in alone]), (100, 1)), atol=1e-6)
+    assert np.allclose(
+        together.embeddings, np.tile(np.concatenate([each.embeddings for each in alone]), (100, 1)), atol=1e-6
+    )
     for place, each in enumerate(alone * 100):
         own = together.words[place]
         assert np.allclose(own[: each.words.shape[1]], each.words[0], atol=1e-6)
@@ -143,7 +145,7 @@ def test_a_bundle_may_look_closer_and_weigh_words_more(base_run: Path, tmp_path:
     assert before.identity.preprocessing != after.identity.preprocessing
     texts, heavier = before.embed_queries(TEXT_LIST), after.embed_queries(TEXT_LIST)
     assert np.allclose(heavier.words, 2 * texts.words, atol=1e-6)
-    assert np.array_equal(heavier.rows, texts.rows)
+    assert np.array_equal(heavier.embeddings, texts.embeddings)
 
 
 def test_smaller_weights_make_smaller_files(run: Path, bundle: Path, tmp_path: Path) -> None:
@@ -153,7 +155,9 @@ def test_smaller_weights_make_smaller_files(run: Path, bundle: Path, tmp_path: P
     # Graphs hold no weights but a few constants, whatever the weights are.
     assert whole.files[PICTURES].bytes + whole.files[TEXTS].bytes < 100_000
     exact, rounded = (load_search_model(f"onnx:{tmp_path / name}") for name in ("whole", "mixed"))
-    assert ((exact.embed_queries(TEXT_LIST).rows * rounded.embed_queries(TEXT_LIST).rows).sum(1) > 0.999).all()
+    assert (
+        (exact.embed_queries(TEXT_LIST).embeddings * rounded.embed_queries(TEXT_LIST).embeddings).sum(1) > 0.999
+    ).all()
 
 
 @pytest.mark.parametrize("name", [TEXTS, WEIGHTS])

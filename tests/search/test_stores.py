@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 from deixis.errors import DeixisError
 from deixis.search.catalogue import Catalogue
 from deixis.search.collection import Collection
@@ -44,12 +44,12 @@ def update(folder: Path, store: str | None = None, name: str = "colours") -> Non
     index_folders(folder / "index", [folder / "pictures"], ColourModel(name), name, store=store)
 
 
-def answers(folder: Path, queries: Rows, count: int = 5) -> list[list[float]]:
+def answers(folder: Path, queries: Floats, count: int = 5) -> list[list[float]]:
     """Scores of the nearest, after checking them against a product with every row."""
     collection = Collection(folder / "index")
     try:
         found = collection.nearest.search(queries, count)
-        rows = collection.rows_of(collection.ids)
+        rows = collection.embeddings_of(collection.ids)
         scores = -np.sort(-(queries @ rows.T), axis=1)[:, :count]
         assert np.allclose(found.scores[:, : scores.shape[1]], scores, atol=2e-3)
         assert (found.ids[:, : scores.shape[1]] >= 0).all()
@@ -189,7 +189,7 @@ def test_past_the_limit_rows_are_searched_approximately(tmp_path: Path, monkeypa
 
 
 def test_an_approximate_index_finds_nearly_all_of_many_rows_and_grows() -> None:
-    """Rows in clusters, and queries that lie apart from all of them, as texts do."""
+    """Floats in clusters, and queries that lie apart from all of them, as texts do."""
     random = np.random.default_rng(0)
     centres = random.normal(size=(50, 64))
     rows = centres[random.integers(50, size=20_000)] + 0.5 * random.normal(size=(20_000, 64))

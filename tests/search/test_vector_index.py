@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 from deixis.errors import DeixisError
 from deixis.search.stores import milvus as milvus_index
 from deixis.search.stores.approximate import ApproximateIndex
@@ -26,15 +26,15 @@ KINDS = ("exact", "approximate", "milvus-lite", "milvus server")
 class RememberingIndex(ApproximateIndex):
     """An approximate index, and the rows that a collection would have on the disk."""
 
-    disk: dict[int, Rows]
+    disk: dict[int, Floats]
 
-    def add(self, ids: Ids, rows: Rows) -> None:
+    def add(self, ids: Ids, rows: Floats) -> None:
         super().add(ids, rows)
         self.disk.update(zip(ids.tolist(), rows, strict=True))
 
 
 def remembering_index() -> VectorIndex:
-    disk: dict[int, Rows] = {}
+    disk: dict[int, Floats] = {}
     index = RememberingIndex.trained(unit_rows(400, 9), 1000, lambda ids: np.stack([disk[own] for own in ids.tolist()]))
     assert isinstance(index, RememberingIndex)
     index.disk = disk
@@ -68,8 +68,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         index.close()
 
 
-def unit_rows(count: int, seed: int) -> Rows:
-    """Rows that float16 can hold, of unit length as far as it can."""
+def unit_rows(count: int, seed: int) -> Floats:
+    """Floats that float16 can hold, of unit length as far as it can."""
     rows = np.random.default_rng(seed).normal(size=(count, DIM)).astype(np.float32)
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
 

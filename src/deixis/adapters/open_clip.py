@@ -17,10 +17,10 @@ from deixis.adapters.bundles import Relevance, Threshold
 from deixis.adapters.search_model import (
     TEXT_BATCH,
     Bytes,
+    Floats,
     Identity,
     Pictures,
     PreparedModel,
-    Rows,
     Texts,
     whole_pictures,
     whole_texts,
@@ -88,6 +88,6 @@ def _favourite(architecture: str) -> str:
     return str(next((tag for tag in tags if tag.startswith(FAVOURITE)), tags[0]))
 
 
-def _unit(vectors: torch.Tensor) -> Rows:
-    rows: Rows = F.normalize(vectors.float(), dim=1).cpu().numpy()
+def _unit(vectors: torch.Tensor) -> Floats:
+    rows: Floats = F.normalize(vectors.float(), dim=1).cpu().numpy()
     return rows

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts, scores
+from deixis.adapters.search_model import Floats, Pictures, SearchModel, Texts, scores
 from deixis.text.plurals import plural, singular
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vocabulary import Vocabulary
@@ -105,9 +105,9 @@ class EmbeddedPhrases(NamedTuple):
     #: `(phrases,)`: the first alternative of each phrase.
     first: NDArray[np.intp]
 
-    def scores(self, pictures: Pictures) -> Rows:
+    def scores(self, pictures: Pictures) -> Floats:
         """`(phrases, pictures)`: the score of the best alternative."""
-        best: Rows = np.maximum.reduceat(scores(self.texts, pictures), self.first, axis=0)
+        best: Floats = np.maximum.reduceat(scores(self.texts, pictures), self.first, axis=0)
         return best
 
 
@@ -120,12 +120,12 @@ def embed_phrases(model: SearchModel, phrasings: Sequence[Phrasing]) -> Embedded
     alternatives = [forms for phrase in phrasings for forms in (phrase.forms, *phrase.kinds)]
     texts = model.embed_queries([form for forms in alternatives for form in forms])
     longest = texts.words.shape[1] * max(map(len, alternatives), default=0)
-    rows = np.empty((len(alternatives), texts.rows.shape[1]), np.float32)
+    rows = np.empty((len(alternatives), texts.embeddings.shape[1]), np.float32)
     words = np.zeros((len(alternatives), longest, texts.words.shape[2]), np.float32)
     start = 0
     for number, forms in enumerate(alternatives):
         own = slice(start, start := start + len(forms))
-        rows[number] = texts.rows[own].mean(0)
+        rows[number] = texts.embeddings[own].mean(0)
         flat = np.concatenate(texts.words[own]) / len(forms)
         words[number, : len(flat)] = flat
     first = np.cumsum([0, *(1 + len(phrase.kinds) for phrase in phrasings)])[:-1]

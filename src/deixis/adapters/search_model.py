@@ -24,7 +24,7 @@ from deixis.vision.picture_files import as_picture
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-Rows = NDArray[np.float32]
+Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 Cells = NDArray[np.int8]
 
@@ -56,14 +56,14 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Pictures(NamedTuple):
-    rows: Rows  # (pictures, dim), unit embeddings
+    embeddings: Floats  # (pictures, dim), unit embeddings
     cells: Cells  # (pictures, cells, cell_dim), directions
 
 
 class Texts(NamedTuple):
-    rows: Rows  # (texts, dim), unit embeddings or means of them
+    embeddings: Floats  # (texts, dim), unit embeddings or means of them
     #: (texts, longest, cell_dim): unit vectors times weights that have the same sum in every text; padding is zero.
-    words: Rows
+    words: Floats
 
 
 class SearchModel(Model):
@@ -93,21 +93,21 @@ class SearchModel(Model):
 class PreparedModel(SearchModel):
     """A model that implements `prepare`, `embed_prepared` and `embed_queries`; the other methods call these."""
 
-    def embed_images(self, images: Sequence[ImageInput]) -> Rows:
+    def embed_images(self, images: Sequence[ImageInput]) -> Floats:
         parts = [
             self._embedded(images[start : start + PICTURE_BATCH]) for start in range(0, len(images), PICTURE_BATCH)
         ]
-        return np.concatenate([np.empty((0, self.identity.dim), np.float32), *(part.rows for part in parts)])
+        return np.concatenate([np.empty((0, self.identity.dim), np.float32), *(part.embeddings for part in parts)])
 
-    def embed_texts(self, texts: Sequence[Text]) -> Rows:
-        return self.embed_queries(texts).rows
+    def embed_texts(self, texts: Sequence[Text]) -> Floats:
+        return self.embed_queries(texts).embeddings
 
-    def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Rows:
+    def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Floats:
         """The score of search (`scores`)."""
         blocks = [images[start : start + PICTURE_BATCH] for start in range(0, len(images), PICTURE_BATCH)]
         return np.concatenate([np.empty((0, len(texts)), np.float32), *self.score_batches(blocks, texts)])
 
-    def score_batches(self, batches: Iterable[Sequence[ImageInput]], texts: Sequence[Text]) -> Iterator[Rows]:
+    def score_batches(self, batches: Iterable[Sequence[ImageInput]], texts: Sequence[Text]) -> Iterator[Floats]:
         queries = self.embed_queries(texts)
         for images in batches:
             yield scores(queries, self._embedded(images)).T
@@ -136,17 +136,17 @@ def as_search_model(model: Model) -> SearchModel:
     return model
 
 
-def scores(texts: Texts, pictures: Pictures) -> Rows:
+def scores(texts: Texts, pictures: Pictures) -> Floats:
     """`(texts, pictures)`, by which search ranks and calibrates.
 
     The cosine of the embeddings. If the model has cells and words, the weighted mean over the text's words of the
     cosine with the best cell of the picture is added (`deixis.base.word_cells`, after the alignment of the DVSA paper).
     """
-    whole: Rows = texts.rows @ pictures.rows.T
+    whole: Floats = texts.embeddings @ pictures.embeddings.T
     return whole + best_cells(texts.words, pictures.cells) if texts.words.size and pictures.cells.size else whole
 
 
-def best_cells(words: Rows, cells: Cells) -> Rows:
+def best_cells(words: Floats, cells: Cells) -> Floats:
     """`(texts, pictures)`: the sum over a text's words of weight times cosine with the best cell.
 
     A word's weight is the length of its vector; padding is zero.
@@ -179,19 +179,19 @@ def squashed(picture: Picture, side: int) -> Bytes:
     return np.ascontiguousarray(np.asarray(squash(picture, side, BILINEAR)).transpose(2, 0, 1))
 
 
-def rounded(cells: Rows) -> Cells:
+def rounded(cells: Floats) -> Cells:
     """Cells `(…, cell_dim)` as 8-bit integers; only their directions are kept."""
     largest = np.maximum(np.abs(cells).max(-1, keepdims=True, initial=0), 1e-12)
     directions: Cells = np.rint(cells * (127 / largest)).astype(np.int8)
     return directions
 
 
-def whole_pictures(rows: Rows) -> Pictures:
+def whole_pictures(rows: Floats) -> Pictures:
     """Embeddings of pictures, without cells."""
     return Pictures(rows, np.empty((len(rows), 0, 0), np.int8))
 
 
-def whole_texts(rows: Rows) -> Texts:
+def whole_texts(rows: Floats) -> Texts:
     """Embeddings of texts, without words; also of pictures used as queries."""
     return Texts(rows, np.empty((len(rows), 0, 0), np.float32))
 
@@ -199,9 +199,9 @@ def whole_texts(rows: Rows) -> Texts:
 def joined(parts: Sequence[Texts], identity: Identity) -> Texts:
     """Concatenate texts that were embedded in parts of different lengths."""
     longest = max((part.words.shape[1] for part in parts), default=0)
-    rows = np.concatenate([np.empty((0, identity.dim), np.float32), *(part.rows for part in parts)])
+    rows = np.concatenate([np.empty((0, identity.dim), np.float32), *(part.embeddings for part in parts)])
     words = np.zeros((len(rows), longest, identity.cell_dim), np.float32)
     start = 0
     for part in parts:
-        words[start : (start := start + len(part.rows)), : part.words.shape[1]] = part.words
+        words[start : (start := start + len(part.embeddings)), : part.words.shape[1]] = part.words
     return Texts(rows, words)

@@ -39,8 +39,8 @@ def calibrate(folder: Path, corpora: Sequence[Corpus]) -> Manifest:
     pictures = []
     for corpus, own in zip(corpora, images, strict=True):
         found = embedded(model, corpus, own)
-        if len(found.rows) != len(own):
-            raise DeixisError(f"of {len(own)} validation pictures of {corpus.name} {len(found.rows)} can be read")
+        if len(found.embeddings) != len(own):
+            raise DeixisError(f"of {len(own)} validation pictures of {corpus.name} {len(found.embeddings)} can be read")
         pictures.append(found)
     relevance = fitted(model, pictures, images, queries, random)
     beside = fit_end_with_example(model, model.vocabulary, pictures, images, relevance.end, random)

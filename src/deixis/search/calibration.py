@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from deixis.adapters.bundles import Relevance, Threshold
 from deixis.adapters.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, Phrasing, embed_phrases, phrasing, telling_words
-from deixis.adapters.search_model import Pictures, Rows, SearchModel
+from deixis.adapters.search_model import Floats, Pictures, SearchModel
 from deixis.corpus import Image
 from deixis.errors import DeixisError
-from deixis.search.relevance import Floats, mean_of_best, threshold
+from deixis.search.relevance import mean_of_best, threshold
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular
 from deixis.text.tokens import has_content, tokens_of, tokens_of_captions
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
     """Queries asked of a collection."""
 
     #: `(queries, pictures)`.
-    scores: Rows
+    scores: Floats
     matches: Bools
     #: Which captions mention the query's noun, its last word.
     nouns: Bools
@@ -106,7 +106,7 @@ def fitted(
     whole_collections = collections.copy()
     collections += [drawn(asked, random) for asked in collections if asked.size > SMALLER]
     end = fit_end(collections)
-    rows = np.concatenate([each.rows for each in pictures])
+    rows = np.concatenate([each.embeddings for each in pictures])
     pairs = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
     return Relevance(
         present,
@@ -285,7 +285,7 @@ def ask(model: SearchModel, pictures: Pictures, images: Sequence[Image], queries
     )
 
 
-def query_scores(model: SearchModel, asked: Sequence[Phrasing], pictures: Pictures, batch: int = 256) -> Rows:
+def query_scores(model: SearchModel, asked: Sequence[Phrasing], pictures: Pictures, batch: int = 256) -> Floats:
     """`(queries, pictures)`, as search scores them."""
     parts = [asked[start : start + batch] for start in range(0, len(asked), batch)]
     return np.concatenate([embed_phrases(model, part).scores(pictures) for part in parts])

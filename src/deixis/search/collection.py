@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deixis.adapters.search_model import Cells, Rows, SearchModel
+from deixis.adapters.search_model import Cells, Floats, SearchModel
 from deixis.errors import DeixisError, InputError
 from deixis.search.catalogue import Catalogue, Details, ListedFile
 from deixis.search.filters import Filter, file_time
@@ -62,7 +62,7 @@ class Collection:
     def nearest(self) -> NearestNeighbours:
         return open_store(self.generation, self._catalogue, self._stored)
 
-    def rows_of(self, ids: Ids) -> Rows:
+    def embeddings_of(self, ids: Ids) -> Floats:
         """The embeddings of pictures of the collection, in the order of `ids`."""
         return self._stored.of(ids)
 

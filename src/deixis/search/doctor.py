@@ -102,7 +102,7 @@ def _anew(index: Path) -> str:
 
 def _vectors(index: Path, collection: Collection) -> Finding:
     parts = np.array_split(collection.ids, 1 + len(collection) // 4096)
-    lengths = [np.linalg.norm(collection.rows_of(part), axis=1) for part in parts]
+    lengths = [np.linalg.norm(collection.embeddings_of(part), axis=1) for part in parts]
     whole = all(bool(collection.cells_of(part).any(2).all()) for part in parts)
     sound = bool(np.allclose(np.concatenate(lengths), 1, atol=1e-3)) and whole
     cells = f", {collection.identity.cells} cells each" if collection.identity.cells else ""
@@ -127,7 +127,7 @@ def _is_there(path: bytes) -> bool:
 def _nearest(collection: Collection, store: str) -> Finding:
     """Whether the store finds pictures by their own embeddings."""
     ids = collection.ids[:: max(1, len(collection) // FILES)]
-    best_scores = collection.nearest.search(collection.rows_of(ids), 1).scores[:, 0]
+    best_scores = collection.nearest.search(collection.embeddings_of(ids), 1).scores[:, 0]
     lost = int((best_scores < SAME).sum())
     where = f" in {store}" if store else ""
     message = f"{lost} of {len(ids)} pictures are not found by their own embeddings{where}" if lost else f"works{where}"
@@ -140,7 +140,7 @@ def _agreement(index: Path, collection: Collection, model: SearchModel) -> Findi
     for picture in collection.ids[:: max(1, len(collection) // AGAIN)][:AGAIN]:
         for path in collection.paths(int(picture))[:1]:
             try:
-                cosines.append(float(engine.embed_picture(path) @ collection.rows_of(np.array([picture]))[0]))
+                cosines.append(float(engine.embed_picture(path) @ collection.embeddings_of(np.array([picture]))[0]))
             except DeixisError:
                 continue
     agree = all(cosine > SAME for cosine in cosines)

@@ -94,7 +94,7 @@ def _near(
             for first, second in np.argwhere(equal >= least).tolist():
                 near.setdefault(block[first], []).append(others[second])
         for leader, members in near.items():
-            cosines = collection.rows_of(_ids(members)) @ collection.rows_of(_ids([leader]))[0]
+            cosines = collection.embeddings_of(_ids(members)) @ collection.embeddings_of(_ids([leader]))[0]
             yield (
                 leader,
                 [picture for picture, cosine in zip(members, cosines.tolist(), strict=True) if cosine >= ALIKE],

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.adapters.phrasing import EmbeddedPhrases, Phrasing, embed_phrases, phrasing
-from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts, whole_texts
+from deixis.adapters.search_model import Floats, Pictures, SearchModel, Texts, whole_texts
 from deixis.loading import load_search_model
 from deixis.search.collection import Collection
 from deixis.search.filters import Filter
@@ -58,7 +58,7 @@ class Terms(NamedTuple):
     #: By how much lower the threshold of presence is (`Relevance.lower_for`).
     lower: NDArray[np.float32]
     #: The embedding of an example picture `(dim,)`.
-    example: Rows | None = None
+    example: Floats | None = None
     #: Whether the first term is the example, since no phrase is wanted.
     example_alone: bool = False
 
@@ -66,14 +66,14 @@ class Terms(NamedTuple):
     def wanted(self) -> NDArray[np.bool_]:
         """Which alternatives of the phrases are wanted."""
         texts, first = self.phrases
-        return np.repeat(~self.denied, np.diff([*first, len(texts.rows)]))
+        return np.repeat(~self.denied, np.diff([*first, len(texts.embeddings)]))
 
 
 class Ranking(NamedTuple):
     """Pictures and their log odds, best first."""
 
     ids: Ids
-    odds: Rows
+    odds: Floats
 
 
 class Answer(NamedTuple):
@@ -139,7 +139,7 @@ class SearchEngine:
         (ranking,) = self.rank([example_terms(row)], count + 1, [self.passing(only)])
         return Answer(shown(os.fsencode(picture)), self._hits(ranking, count, only, picture), [])
 
-    def terms(self, queries: Sequence[Query], examples: Sequence[Rows | None]) -> list[Terms]:
+    def terms(self, queries: Sequence[Query], examples: Sequence[Floats | None]) -> list[Terms]:
         """Embed queries together.
 
         Args:
@@ -147,11 +147,11 @@ class SearchEngine:
         """
         asked = [self.phrasings(query) for query in queries]
         texts, first = embed_phrases(self.model, [phrase for phrasings in asked for phrase in phrasings])
-        first = np.append(first, len(texts.rows))
+        first = np.append(first, len(texts.embeddings))
         terms, start = [], 0
         for query, phrasings, example in zip(queries, asked, examples, strict=True):
             own = first[start : (start := start + len(phrasings)) + 1]
-            rows, words = texts.rows[own[0] : own[-1]], texts.words[own[0] : own[-1]]
+            rows, words = texts.embeddings[own[0] : own[-1]], texts.words[own[0] : own[-1]]
             own = own[:-1] - own[0]
             denied = np.repeat([False, True], [len(query.phrases), len(query.without)])
             alone = example is not None and not query.phrases
@@ -189,7 +189,7 @@ class SearchEngine:
         if not len(self.collection):
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         single = [_is_single(terms) for terms in queries]
-        rows = [terms.phrases.texts.rows for terms, alone in zip(queries, single, strict=True) if alone]
+        rows = [terms.phrases.texts.embeddings for terms, alone in zip(queries, single, strict=True) if alone]
         looked_up = list(self._nearest(np.concatenate(rows), max(CANDIDATES, count))) if rows else []
         nearest = iter(looked_up)
         rankings = []
@@ -201,24 +201,24 @@ class SearchEngine:
                 rankings.append(self._ranking(terms, self._candidates(terms, count), None, own))
         return rankings
 
-    def _nearest(self, rows: Rows, count: int) -> Ids:
+    def _nearest(self, rows: Floats, count: int) -> Ids:
         """The pictures nearest to each row `(rows, count)`; -1 where there are fewer."""
         return self.collection.nearest.search(rows, min(count, len(self.collection))).ids
 
     def _candidates(self, terms: Terms, count: int) -> Ids:
         """Pictures that may be the best for a query, and the best ones of every term, which say where its list ends."""
         texts, most = terms.phrases.texts, max(CANDIDATES_OF_SEVERAL, count)
-        wanted, asked = terms.wanted, texts.rows
+        wanted, asked = terms.wanted, texts.embeddings
         if terms.example is not None and not terms.example_alone:
             # Whether the words are there is decided without the example.
             asked = np.concatenate([asked, asked[wanted] - terms.example])
         best = np.unique(self._nearest(asked, CANDIDATES))
         if wanted.any():
-            rows = texts.rows[wanted]
+            rows = texts.embeddings[wanted]
             ids = np.unique(self._nearest(np.concatenate([rows, rows.mean(0, keepdims=True)]), most))
         else:
             # Only what must not be there: the pictures farthest from it.
-            ids = np.unique(self._nearest(-texts.rows, most))
+            ids = np.unique(self._nearest(-texts.embeddings, most))
         ids = np.union1d(self._nearest_of(terms, ids[ids >= 0], most), best)
         return ids[ids >= 0]
 
@@ -232,7 +232,7 @@ class SearchEngine:
         worst = np.empty(len(ids), np.float32)
         for start in range(0, len(ids), COMPARED):
             part = slice(start, start + COMPARED)
-            whole = np.maximum.reduceat(texts.rows @ self.collection.rows_of(ids[part]).T, first, axis=0)
+            whole = np.maximum.reduceat(texts.embeddings @ self.collection.embeddings_of(ids[part]).T, first, axis=0)
             # A picture must meet every term, so the one that it meets worst decides.
             worst[part] = np.where(terms.denied[:, None], -whole, whole)[counted].min(0)
         return ids[np.argpartition(-worst, most)[:most]]
@@ -241,25 +241,25 @@ class SearchEngine:
         """Rank candidates, or the pictures of `within`; the best ones of each term must be among the first `best`."""
         if within is None:
             scores = self._scores(terms, ids)
-            ends = self._ends(terms, scores[:, :best], self.collection.rows_of(ids[:best]))
+            ends = self._ends(terms, scores[:, :best], self.collection.embeddings_of(ids[:best]))
         else:
-            ends = self._ends(terms, self._scores(terms, ids[:best]), self.collection.rows_of(ids[:best]))
+            ends = self._ends(terms, self._scores(terms, ids[:best]), self.collection.embeddings_of(ids[:best]))
             ids = self._nearest_of(terms, within, CANDIDATES_OF_FILTER)
             scores = self._scores(terms, ids)
         odds = log_odds(scores, ends, terms.denied, self.model.relevance.slope)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
 
-    def _scores(self, terms: Terms, ids: Ids) -> Rows:
+    def _scores(self, terms: Terms, ids: Ids) -> Floats:
         """`(terms, pictures)`, by embeddings, cells and words."""
         scores = np.empty((len(terms.denied), len(ids)), np.float32)
         for start in range(0, len(ids), COMPARED):
             part = ids[start : start + COMPARED]
-            pictures = Pictures(self.collection.rows_of(part), self.collection.cells_of(part))
+            pictures = Pictures(self.collection.embeddings_of(part), self.collection.cells_of(part))
             scores[:, start : start + COMPARED] = terms.phrases.scores(pictures)
         return scores
 
-    def _ends(self, terms: Terms, scores: Rows, rows: Rows) -> NDArray[np.float32]:
+    def _ends(self, terms: Terms, scores: Floats, rows: Floats) -> NDArray[np.float32]:
         """The score where the list of matches of each term ends."""
         relevance, size = self.model.relevance, len(self.collection)
         without_example = None
@@ -295,16 +295,16 @@ class SearchEngine:
                 break
         return hits[:count]
 
-    def embed_picture(self, path: bytes) -> Rows:
+    def embed_picture(self, path: bytes) -> Floats:
         """The row of a picture file, `(dim,)`."""
         data, _ = read_file(os.path.realpath(path))
         return self.embed_bytes(data, shown(path))
 
-    def embed_bytes(self, data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Rows:
+    def embed_bytes(self, data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Floats:
         """The row of a picture from the bytes of its file; `name` is what an `InputError` calls it."""
         at_least = self.model.identity.at_least
         picture = decode_picture(data, name=name, max_pixels=max_pixels, at_least=at_least)
-        row: Rows = self.model.embed_prepared([self.model.prepare(picture)]).rows[0]
+        row: Floats = self.model.embed_prepared([self.model.prepare(picture)]).embeddings[0]
         return row
 
     def unknown(self, query: Query) -> tuple[list[str], str]:
@@ -313,7 +313,7 @@ class SearchEngine:
         return words, suggestion(query.text, words, self.model.known_words)
 
 
-def example_terms(row: Rows) -> Terms:
+def example_terms(row: Floats) -> Terms:
     """The query for pictures that resemble one, by its embedding."""
     no = np.array([False])
     phrases = EmbeddedPhrases(whole_texts(row[None]), np.zeros(1, np.intp))
@@ -321,17 +321,17 @@ def example_terms(row: Rows) -> Terms:
     return Terms(phrases, no, zero, no, no, zero, row, example_alone=True)
 
 
-def _beside(terms: Terms, example: Rows) -> Terms:
+def _beside(terms: Terms, example: Floats) -> Terms:
     """Add an example to the wanted phrases, so that their scores are those of the words and its cosine."""
     texts, first = terms.phrases
-    rows = np.where(terms.wanted[:, None], texts.rows + example, texts.rows)
+    rows = np.where(terms.wanted[:, None], texts.embeddings + example, texts.embeddings)
     return terms._replace(phrases=EmbeddedPhrases(Texts(rows, texts.words), first))
 
 
 def _is_single(terms: Terms) -> bool:
     """Whether a query is one wanted embedding, whose nearest pictures are all that is needed."""
     beside = terms.example is not None and not terms.example_alone
-    return len(terms.phrases.texts.rows) == 1 and not terms.denied.any() and not beside
+    return len(terms.phrases.texts.embeddings) == 1 and not terms.denied.any() and not beside
 
 
 def rounded_down(score: float) -> float:

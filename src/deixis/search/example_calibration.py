@@ -71,7 +71,7 @@ def ask_with_examples(
     phrasings = [phrasing(noun, model) for noun in nouns]
     rows = [nouns.index(query.wanted) for query in queries]
     examples = [query.example for query in queries]
-    scores = query_scores(model, phrasings, pictures)[rows] + pictures.rows[examples] @ pictures.rows.T
+    scores = query_scores(model, phrasings, pictures)[rows] + pictures.embeddings[examples] @ pictures.embeddings.T
     # The example itself is not asked for.
     scores[np.arange(len(queries)), examples] = scores.min()
     return Asked(

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from PIL.Image import Image as Picture
 
-from deixis.adapters.search_model import Cells, Pictures, Rows, SearchModel
+from deixis.adapters.search_model import Cells, Floats, Pictures, SearchModel
 from deixis.errors import DeixisError, InputError
 from deixis.files import LOCK, hold_folder
 from deixis.search.catalogue import REMEDY, Catalogue, Details, FileRow
@@ -175,7 +175,7 @@ class _Update:
         self._places = catalogue.rows
         #: Prepared pictures whose rows are not made yet, and rows and files that are not committed yet.
         self._waiting: dict[bytes, Any] = {}
-        self._rows: dict[bytes, tuple[Rows, Cells]] = {}
+        self._rows: dict[bytes, tuple[Floats, Cells]] = {}
         self._files: list[Looked] = []
         self._before = {row.path: row for row in catalogue.files()}
         #: Contents that came to new places, and how many files at old places have another one now.
@@ -320,7 +320,7 @@ class _Update:
             )
             self._catalogue.set_meta("rows", str(self._places + len(places)))
         if seen is not None:
-            self._follower.add(np.array(list(new.values()), np.int64), seen.rows)
+            self._follower.add(np.array(list(new.values()), np.int64), seen.embeddings)
         for row in rows:
             old = self._before.get(row.path)
             if row.content is not None and (old is None or old.content is None):

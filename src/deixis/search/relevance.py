@@ -24,15 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.adapters.bundles import Relevance, Threshold
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 
 #: The best pictures of a collection whose mean score counts: at most so many, and of a small one this share.
 BEST, BEST_SHARE = 5, 1 / 100
 
-Floats = NDArray[np.float32]
 
-
-def mean_of_best(scores: Rows, size: int) -> Floats:
+def mean_of_best(scores: Floats, size: int) -> Floats:
     """The mean score of the best pictures in a collection of `size`, `(terms,)`.
 
     Args:
@@ -50,7 +48,7 @@ def threshold(moved: Threshold, best: Floats, commonness: Floats, several: NDArr
 
 
 def list_ends(
-    scores: Rows,
+    scores: Floats,
     best: Floats,
     commonness: Floats,
     several: NDArray[np.bool_],
@@ -82,7 +80,7 @@ def list_ends(
     return np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends)
 
 
-def log_odds(scores: Rows, ends: Floats, denied: NDArray[np.bool_], slope: float) -> Floats:
+def log_odds(scores: Floats, ends: Floats, denied: NDArray[np.bool_], slope: float) -> Floats:
     """How surely pictures match, from 0 on for those that do, `(pictures,)`.
 
     Args:

@@ -1,7 +1,7 @@
 """Embeddings and cells of an index on disk: `vectors/` has embeddings as float16, `cells/` has cells as directions.
 
 Each picture has one row. A file has a fixed number of rows; rows are appended, and memory-mapped for reading. The
-catalogue says how many rows are valid, after they were synced. Rows after these were written by a process that was
+catalogue says how many rows are valid, after they were synced. Floats after these were written by a process that was
 killed, and are overwritten.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.search_model import Cells, Identity, Pictures, Rows
+from deixis.adapters.search_model import Cells, Floats, Identity, Pictures
 from deixis.errors import InputError
 from deixis.files import open_regular, require_regular, sync_folder
 from deixis.search.catalogue import REMEDY
@@ -38,7 +38,7 @@ BLOCK = 8192
 
 def append_pictures(folder: Path, start: int, pictures: Pictures) -> None:
     """Write pictures from row `start` on, which follows the last valid row; they are synced when this returns."""
-    _append(folder, VECTORS, start, pictures.rows)
+    _append(folder, VECTORS, start, pictures.embeddings)
     if pictures.cells.size:
         _append(folder, CELLS, start, pictures.cells.reshape(len(pictures.cells), -1))
 
@@ -104,7 +104,7 @@ class StoredEmbeddings:
         #: In ascending order.
         self.ids, self._places = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
 
-    def of(self, ids: NDArray[np.int64]) -> Rows:
+    def of(self, ids: NDArray[np.int64]) -> Floats:
         """The unit embeddings of pictures, in the order of `ids`, which must be among `self.ids`."""
         rows = np.empty((len(ids), self._identity.dim), np.float32)
         with np.errstate(invalid="ignore"):

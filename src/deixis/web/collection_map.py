@@ -50,6 +50,6 @@ def draw_map(collection: Collection) -> CollectionMap:
     random = np.random.default_rng(SEED)
     chosen = np.sort(random.choice(collection.ids, min(MOST, len(collection)), replace=False))
     keys = [collection.key(picture) for picture in chosen.tolist()]
-    places = scaled(laid_out(collection.rows_of(chosen).astype(np.float64), "tsne", SEED)).round(5)
+    places = scaled(laid_out(collection.embeddings_of(chosen).astype(np.float64), "tsne", SEED)).round(5)
     points = [MapPoint(key, x, y) for key, (x, y) in zip(keys, places.tolist(), strict=True) if key]
     return CollectionMap(len(collection), points)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deixis.adapters.search_model import Rows, SearchModel
+from deixis.adapters.search_model import Floats, SearchModel
 from deixis.errors import DeixisError
 from deixis.search.engine import Ranking, SearchEngine, Terms, example_terms, rounded_down
 from deixis.search.filters import Filter
@@ -93,7 +93,7 @@ class Question(NamedTuple):
     engine: SearchEngine
     query: Query | None
     #: The row of a picture that what is found should resemble.
-    example: Rows | None
+    example: Floats | None
     part: Part
     answer: Answering
 
@@ -129,7 +129,7 @@ class Desk:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, engine: SearchEngine, query: Query | None, part: Part, example: Rows | None = None) -> Answering:
+    def ask(self, engine: SearchEngine, query: Query | None, part: Part, example: Floats | None = None) -> Answering:
         """The best pictures for a query, for what resembles a picture, or for both.
 
         Args:

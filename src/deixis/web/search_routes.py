@@ -77,7 +77,7 @@ async def similar(
     desk, query = state_of(request).desk, _more(q)
     engine = desk.engine
     example = picture_of(engine.collection, picture)
-    (row,) = engine.collection.rows_of(np.array([example], np.int64))
+    (row,) = engine.collection.embeddings_of(np.array([example], np.int64))
     part = Part(count, offset, only, example)
     return reply(_answer(await answer_of(desk.ask(engine, query, part, row)), query, only))
 

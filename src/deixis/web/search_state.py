@@ -12,7 +12,7 @@ from typing import TypeVar
 from fastapi import HTTPException, Request
 from PIL.Image import Image as Picture
 
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 from deixis.search.collection import KEY_BYTES
 from deixis.search.engine import SearchEngine
 from deixis.vision.reading import decode_picture
@@ -46,7 +46,7 @@ class SearchState:
         self.desk, self.sight, self.is_local = desk, sight, is_local
         self.pictures, self.mapper, self.downloads = IndexedPictures(), Mapper(), Downloads()
         self.duplicates = FoundDuplicates()
-        self._embedded: Shelf[tuple[str, str], Rows] = Shelf(EMBEDDED)
+        self._embedded: Shelf[tuple[str, str], Floats] = Shelf(EMBEDDED)
         # Decoding lets other threads run; more at once than there are processors would only take memory.
         self._decoding = ThreadPoolExecutor(os.cpu_count() or 1, "decoding")
         self._drawing = ThreadPoolExecutor(1, "map")
@@ -59,11 +59,11 @@ class SearchState:
     async def drawing(self, work: Callable[[], Answer]) -> Answer:
         return await answer_of(self._drawing.submit(work))
 
-    async def embedded(self, engine: SearchEngine, sent: SentPicture) -> Rows:
+    async def embedded(self, engine: SearchEngine, sent: SentPicture) -> Floats:
         """The embedding of a picture that was sent; further pages of an answer send it again."""
         key = engine.model.identity.weights_sha256, sent.key
 
-        def embed() -> Rows:
+        def embed() -> Floats:
             return self._embedded.get(key, lambda: engine.embed_bytes(sent.data, sent.name, MOST_PIXELS))
 
         return await self.decoding(embed)

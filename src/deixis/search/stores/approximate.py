@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 from deixis.errors import InputError
 from deixis.files import atomic_write
 from deixis.search.stores.exact import EmbeddingsOf, Ids, Nearest, best_of, load_faiss, merged_ids, none_found
@@ -35,17 +35,17 @@ class ApproximateIndex:
 
     Args:
         index: the FAISS index.
-        rows_of: reads embeddings from disk, for re-ranking.
+        embeddings_of: reads embeddings from disk, for re-ranking.
     """
 
-    def __init__(self, index: Any, rows_of: EmbeddingsOf) -> None:
-        self._index, self._rows_of = index, rows_of
+    def __init__(self, index: Any, embeddings_of: EmbeddingsOf) -> None:
+        self._index, self._embeddings_of = index, embeddings_of
         self._faiss = load_faiss()
         self._lists = self._faiss.extract_index_ivf(index)
         self._ids: Ids = self._stored_ids()
 
     @classmethod
-    def trained(cls, sample: Rows, expected: int, rows_of: EmbeddingsOf) -> ApproximateIndex:
+    def trained(cls, sample: Floats, expected: int, embeddings_of: EmbeddingsOf) -> ApproximateIndex:
         """An empty index for about `expected` embeddings, trained on a sample (`sample_size` gives its size)."""
         faiss = load_faiss()
         axes = principal_axes(sample)
@@ -63,17 +63,17 @@ class ApproximateIndex:
         for part in (projection, inner, centres):
             part.this.disown()
         inner.own_fields = index.own_fields = True
-        return cls(index, rows_of)
+        return cls(index, embeddings_of)
 
     @classmethod
-    def load(cls, path: Path, dim: int, rows_of: EmbeddingsOf) -> ApproximateIndex:
+    def load(cls, path: Path, dim: int, embeddings_of: EmbeddingsOf) -> ApproximateIndex:
         """Open a file that `save` wrote; an `InputError` if it is damaged or has another dimension."""
         faiss = load_faiss()
         try:
             index = faiss.read_index(str(path))
             if index.d != dim:
                 raise InputError(path, f"has embeddings of dimension {index.d}, not {dim}")
-            return cls(index, rows_of)
+            return cls(index, embeddings_of)
         except RuntimeError as fault:
             raise InputError(path, f"cannot be read ({fault})") from None
 
@@ -81,7 +81,7 @@ class ApproximateIndex:
         with atomic_write(path) as stream:
             self._faiss.write_index(self._index, self._faiss.PyCallbackIOWriter(stream.write))
 
-    def add(self, ids: Ids, rows: Rows) -> None:
+    def add(self, ids: Ids, rows: Floats) -> None:
         self._ids = merged_ids(self._ids, ids)
         self._index.add_with_ids(np.ascontiguousarray(rows, np.float32), np.ascontiguousarray(ids, np.int64))
 
@@ -91,7 +91,7 @@ class ApproximateIndex:
             self._ids = np.setdiff1d(self._ids, removed)
             self._index.remove_ids(removed)
 
-    def search(self, queries: Rows, count: int) -> Nearest:
+    def search(self, queries: Floats, count: int) -> Nearest:
         if not len(queries) or count < 1 or not len(self._ids):
             return none_found(len(queries), count)
         queries = np.ascontiguousarray(queries, np.float32)
@@ -104,7 +104,7 @@ class ApproximateIndex:
         scores = np.empty(ids.shape, np.float32)
         for query, query_ids, query_scores in zip(queries, ids, scores, strict=True):
             present = query_ids >= 0
-            query_scores[present] = self._rows_of(query_ids[present]) @ query
+            query_scores[present] = self._embeddings_of(query_ids[present]) @ query
         return best_of(scores, ids, count)
 
     def ids(self) -> Ids:
@@ -145,7 +145,7 @@ def sample_size(rows: int) -> int:
     return min(rows, SAMPLE_A_LIST * lists_for(rows))
 
 
-def principal_axes(sample: Rows) -> Rows:
+def principal_axes(sample: Floats) -> Floats:
     """Orthonormal axes `(axes, dim)` that keep `KEPT_LENGTH` of the squared lengths.
 
     Not centred, so that dot products with any query are kept, texts included.

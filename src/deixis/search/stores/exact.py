@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 from deixis.errors import DeixisError
 from deixis.search.vectors import BLOCK
 
 Ids = NDArray[np.int64]
 #: Returns the embeddings of ids, in the same order.
-EmbeddingsOf = Callable[[Ids], Rows]
+EmbeddingsOf = Callable[[Ids], Floats]
 #: Extra answers asked for at first, because some may have been removed.
 SPARE = 16
 
@@ -27,12 +27,12 @@ SPARE = 16
 class Nearest(NamedTuple):
     """The nearest embeddings of each query, best first. Missing answers have the id -1."""
 
-    scores: Rows  # (queries, count) dot products
+    scores: Floats  # (queries, count) dot products
     ids: Ids  # (queries, count)
 
 
 class NearestNeighbours(Protocol):
-    def search(self, queries: Rows, count: int) -> Nearest:
+    def search(self, queries: Floats, count: int) -> Nearest:
         """The `count` embeddings with the largest dot product with each query."""
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class NearestNeighbours(Protocol):
 
 
 class VectorIndex(NearestNeighbours, Protocol):
-    def add(self, ids: Ids, rows: Rows) -> None:
+    def add(self, ids: Ids, rows: Floats) -> None:
         """Add unit embeddings under new ids. They may be rounded to float16, as on disk."""
 
     def remove(self, ids: Ids) -> None:
@@ -65,7 +65,7 @@ class ExactIndex:
         self._index: Any = faiss.IndexIDMap2(embeddings)
         self._ids: Ids = np.empty(0, np.int64)
 
-    def add(self, ids: Ids, rows: Rows) -> None:
+    def add(self, ids: Ids, rows: Floats) -> None:
         self._ids = merged_ids(self._ids, ids)
         self._index.add_with_ids(np.ascontiguousarray(rows, np.float32), np.ascontiguousarray(ids, np.int64))
 
@@ -73,7 +73,7 @@ class ExactIndex:
         self._ids = np.setdiff1d(self._ids, ids)
         self._index.remove_ids(np.ascontiguousarray(ids, np.int64))
 
-    def search(self, queries: Rows, count: int) -> Nearest:
+    def search(self, queries: Floats, count: int) -> Nearest:
         if not len(queries) or count < 1:
             return none_found(len(queries), count)
         return Nearest(*self._index.search(np.ascontiguousarray(queries, np.float32), count))
@@ -88,11 +88,11 @@ class ExactIndex:
         """Nothing to close."""
 
 
-def exact_index(ids: Ids, dim: int, rows_of: EmbeddingsOf) -> ExactIndex:
+def exact_index(ids: Ids, dim: int, embeddings_of: EmbeddingsOf) -> ExactIndex:
     index = ExactIndex(dim)
     for start in range(0, len(ids), BLOCK):
         part = ids[start : start + BLOCK]
-        index.add(part, rows_of(part))
+        index.add(part, embeddings_of(part))
     return index
 
 
@@ -105,11 +105,11 @@ class LiveIndex:
         live: ids of the collection, in ascending order.
     """
 
-    def __init__(self, base: NearestNeighbours, held: Ids, live: Ids, dim: int, rows_of: EmbeddingsOf) -> None:
+    def __init__(self, base: NearestNeighbours, held: Ids, live: Ids, dim: int, embeddings_of: EmbeddingsOf) -> None:
         self._base, self._live = base, live
-        self._fresh = exact_index(np.setdiff1d(live, held), dim, rows_of)
+        self._fresh = exact_index(np.setdiff1d(live, held), dim, embeddings_of)
 
-    def search(self, queries: Rows, count: int) -> Nearest:
+    def search(self, queries: Floats, count: int) -> Nearest:
         if not len(queries) or count < 1:
             return none_found(len(queries), count)
         known = self._known(queries, count)
@@ -119,7 +119,7 @@ class LiveIndex:
     def close(self) -> None:
         self._base.close()
 
-    def _known(self, queries: Rows, count: int) -> Nearest:
+    def _known(self, queries: Floats, count: int) -> Nearest:
         asked = count + SPARE
         while True:
             answers = self._base.search(queries, asked)
@@ -160,7 +160,7 @@ def none_found(queries: int, count: int) -> Nearest:
     return Nearest(np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64))
 
 
-def best_of(scores: Rows, ids: Ids, count: int) -> Nearest:
+def best_of(scores: Floats, ids: Ids, count: int) -> Nearest:
     """The `count` best of candidates `(queries, candidates)`; the id -1 stands for no candidate."""
     scores = np.where(ids < 0, -np.inf, scores).astype(np.float32)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :count]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 from deixis.errors import DeixisError
 from deixis.search.stores.exact import Ids, Nearest, merged_ids, none_found
 
@@ -72,7 +72,7 @@ class MilvusIndex:
         # Strong: a count sees everything added before it. It waits for that, about 0.2 s; see `search`.
         self._client.create_collection(self._name, schema=schema, index_params=index, consistency_level="Strong")
 
-    def add(self, ids: Ids, rows: Rows) -> None:
+    def add(self, ids: Ids, rows: Floats) -> None:
         merged_ids(np.empty(0, np.int64), ids)
         for start in range(0, len(ids), MESSAGE_ROWS):
             part = ids[start : start + MESSAGE_ROWS].tolist()
@@ -88,7 +88,7 @@ class MilvusIndex:
             with self._faults():
                 self._client.delete(self._name, ids=ids[start : start + MESSAGE_IDS].tolist())
 
-    def search(self, queries: Rows, count: int) -> Nearest:
+    def search(self, queries: Floats, count: int) -> Nearest:
         """Answers from what this process added, and from what others had added when it last counted.
 
         Only a count waits for the newest additions of others: a reader counts when it opens an index.

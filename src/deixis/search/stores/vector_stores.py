@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deixis.adapters.search_model import Rows
+from deixis.adapters.search_model import Floats
 from deixis.errors import DeixisError, InputError
 from deixis.files import open_regular
 from deixis.search.catalogue import Catalogue
@@ -84,7 +84,7 @@ class Follower:
                 raise
             self._mark(int(rows.ids.max(initial=0)))
 
-    def add(self, ids: Ids, rows: Rows) -> None:
+    def add(self, ids: Ids, rows: Floats) -> None:
         """Add embeddings that the catalogue has just recorded."""
         if self._milvus is not None and len(ids):
             self._milvus.add(ids, rows)
