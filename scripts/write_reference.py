@@ -37,7 +37,8 @@ def pages() -> dict[str, str]:
     return {
         **commands,
         "commands-results.md": _commands_page("Research", later=True),
-        "recipes.md": _recipes_page(),
+        "recipes.md": _recipes_page("Recipes", MORE, other=f" [Concepts and order, DVSA]({MORE_PAGE}) have a page of their own."),
+        MORE_PAGE: _recipes_page(MORE_TITLE, {*PAPERS, "base"} - MORE, other=" [Other recipes](recipes.md)."),
         "settings.md": _settings_page(),
         **{name: _kinds_page(title, kinds) for name, (title, kinds) in _kinds_pages().items()},
         "annotation-settings.md": _annotation_settings_page(),
@@ -141,12 +142,20 @@ def _equations_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _recipes_page() -> str:
-    """All recipes of the package, by folder."""
-    parts = ["# Recipes", f"{NOTICE} `deixis recipes NAME` prints one in full; [how to use them](../training.md)."]
+#: Two papers have so many recipes that they get a page of their own.
+MORE, MORE_PAGE = {"concepts-order", "dvsa"}, "recipes-concepts-dvsa.md"
+MORE_TITLE = "Recipes: concepts and order, DVSA"
+
+
+def _recipes_page(title: str, without: set[str], *, other: str) -> str:
+    """The recipes of the package by folder, without some folders."""
+    intro = f"{NOTICE} `deixis recipes NAME` prints one in full; [how to use them](../training.md).{other}"
+    parts = [f"# {title}", intro]
     folder = ""
     rows: list[str] = []
     for name, recipe in package_recipes().items():
+        if name.partition("/")[0] in without:
+            continue
         if name.partition("/")[0] != folder:
             folder = name.partition("/")[0]
             rows = [f"## {folder}\n", "| recipe | kind | corpus | about | rows |", "|---|---|---|---|---|"]
