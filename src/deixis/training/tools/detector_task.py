@@ -36,6 +36,8 @@ class DetectorRecipe(ToolRecipe, frozen=True, kw_only=True, forbid_unknown_field
     about: str = "Classifies regions of a picture."
     backbone: str = "efficientnet-lite2"
     side: int = 384
+    #: Pictures are kept as squares of this many pixels, and enlarged to `side` when they are augmented.
+    stored_side: int = 256
     batch_size: int = 128
     zoom: float = 0.5
 
@@ -45,7 +47,13 @@ class DetectorRecipe(ToolRecipe, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def detector_recipe(
-    epochs: int = 12, seed: int = 0, *, backbone: str = "efficientnet-lite2", side: int = 384, batch_size: int = 128
+    epochs: int = 12,
+    seed: int = 0,
+    *,
+    backbone: str = "efficientnet-lite2",
+    side: int = 384,
+    stored_side: int = 256,
+    batch_size: int = 128,
 ) -> DetectorRecipe:
     schedule = Schedule(
         epochs=epochs,
@@ -59,7 +67,9 @@ def detector_recipe(
         averaging=0.998,
         figure="ap50",
     )
-    return DetectorRecipe(seed=seed, schedule=schedule, backbone=backbone, side=side, batch_size=batch_size)
+    return DetectorRecipe(
+        seed=seed, schedule=schedule, backbone=backbone, side=side, stored_side=stored_side, batch_size=batch_size
+    )
 
 
 @dataclass(frozen=True)
