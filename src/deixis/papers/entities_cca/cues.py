@@ -72,7 +72,7 @@ class PositionModel:
             types = image.chain_types()
             for chain in image.chains:
                 if chain.boxes and image.width and image.height:
-                    boxes = merge(box_array(image.chain_boxes(chain.id)))[None]
+                    boxes = np.asarray(merge(box_array(image.chain_boxes(chain.id)))[None], np.float64)
                     for name in types[chain.id]:
                         rows.setdefault(name, []).append(shape_features(boxes, (image.width, image.height)))
         self._mixtures = {
