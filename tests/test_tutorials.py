@@ -17,8 +17,8 @@ from deixis.cli import main
 ROOT = Path(deixis.__file__).parent.parent.parent
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 NOTEBOOK = ROOT / "docs" / "tutorials" / "researcher-tour.ipynb"
-#: Minutes, not seconds.
-SLOW = {"fine-tune", "reproduce-a-table"}
+#: Too long for `make test`, which runs the commands of the annotation tutorial in tests/cli.
+SLOW = {"annotate-with-a-team", "fine-tune", "reproduce-a-table"}
 MINUTES = [pytest.mark.slow, pytest.mark.timeout(3600)]
 #: Commands that run until Ctrl-C.
 SERVERS = (["deixis", "serve"], ["deixis", "annotate", "serve"])

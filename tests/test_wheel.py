@@ -67,6 +67,8 @@ def test_the_wheel_runs_as_the_checkout_does(wheel: Path, tmp_path: Path) -> Non
     assert outcome(guard, site) == outcome(guard, checkout) == "4500\n"
 
 
+# tests/cli/test_photos_without_torch.py runs the same commands from the checkout.
+@pytest.mark.slow
 def test_photos_need_nothing_but_what_the_wheel_requires(wheel: Path, tmp_path: Path) -> None:
     """An environment of its own with the wheel and the packages that it requires, and what these require."""
     environment = tmp_path / "environment"
