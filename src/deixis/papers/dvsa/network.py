@@ -1,8 +1,10 @@
-"""Alignment of words and regions: both are vectors of one space, and nothing is normalized.
+"""Alignment of words and regions: both are vectors of one space, whose lengths count.
 
 Regions are v = W_m CNN(I_b) + b_m. Words are read by a bidirectional recurrent network, or are edges of the dependency
 tree (DepTree and DeFrag in Table 2 of the supplement). S_kl = Σ_t max_i v_i·s_t (eq. 1 of the supplement) scores
-picture k with sentence l, so the length of a vector is its importance (section 1).
+picture k with sentence l, so the length of a vector is its importance (section 1): v and s are not normalized. The
+input CNN(I_b) is as printed in `brnn-raw`; `centred_regions`, used by `brnn`, subtracts the mean direction and
+normalizes it.
 
 Fragments are ids `(texts, longest, width)`, 0 = padding at the end: the id of a word (width 1), or head, dependent and
 relation of an edge (width 3).
