@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,9 @@ def test_the_readme_has_the_figures_of_the_result_files() -> None:
     megabytes = sum(file.stat().st_size for file in (ROOT / "src" / "deixis" / "base" / "bundle").iterdir()) / 1e6
     [said] = re.findall(r"a model of (\d+) MB", text)
     assert abs(megabytes - float(said)) < 2
+
+
+def test_the_page_of_equations_is_as_the_script_writes_it() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "write_reference.py"))
+    page = (ROOT / "docs" / "reference" / "equations.md").read_text(encoding="utf-8")
+    assert page == script["_equations_page"](), "run scripts/write_reference.py"
