@@ -56,6 +56,7 @@ def test_every_shape_of_input_gives_the_same_figures(
         {name: value for name, value in caption_scores(CANDIDATES, REFERENCES).items() if name in ("bleu_4", "cider_d")}
     )
     assert figures["references"] == 3
+    assert figures["different"] == len(set(CANDIDATES.values()))
 
 
 def test_a_result_is_written_with_the_corpus_it_was_scored_on(

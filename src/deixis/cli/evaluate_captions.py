@@ -66,14 +66,14 @@ def captions(
     if references is None and split is not None:
         raise DeixisError("--split is for references that are a corpus")
     figures: dict[str, Any] = {}
-    counts, corpus = {"images": len(generated)}, None
+    counts, corpus = {"images": len(generated), "different": len(set(generated.values()))}, None
     parameters: dict[str, str | float] = {}
     by_image: dict[str, float] = {}
     try:
         if references is not None:
             known, corpus = _read_references(references, split)
             figures |= caption_scores(generated, known)
-            counts = {"images": len(known), "references": sum(map(len, known.values()))}
+            counts["references"] = sum(map(len, known.values()))
             parameters["tokenizer"] = "as PTBTokenizer of pycocoevalcap"
         if pictures is not None:
             by_image, against, named = _against_pictures(generated, pictures, model)
