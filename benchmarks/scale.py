@@ -317,8 +317,8 @@ def _run(run: dict[str, Any]) -> str:
     """What was tried at its real size."""
     milvus, crowd = run["milvus"], run["annotation"]
     stores = [
-        f"| {name} | {milvus['built_s'][name]:.0f} s | {100 * milvus['recall'][name]:.1f}% | {times['p50_ms']:.0f} | {times['p99_ms']:.0f} "
-        f"| {milvus['queries_per_s'][name]:,.0f} |"
+        f"| {name} | {milvus['built_s'][name]:.0f} s | {100 * milvus['recall'][name]:.1f}% "
+        f"| {times['p50_ms']:.0f} | {times['p99_ms']:.0f} | {milvus['queries_per_s'][name]:,.0f} |"
         for name, times in milvus["latency"].items()
     ]
     return f"""**Milvus beside FAISS** (`milvus.json`): {milvus["embeddings"]:,} embeddings of {milvus["dim"]} dimensions, one Milvus server and the client on
