@@ -178,7 +178,7 @@ def test_an_export_without_a_finished_image_says_so(corpus: Path, tmp_path: Path
 
 
 def test_a_backup_is_a_project(corpus: Path, tmp_path: Path) -> None:
-    project, copy = tmp_path / "project.db", tmp_path / "copy.db"
+    project, copy = tmp_path / "project.db", tmp_path / "backups" / "copy.db"
     run("init", corpus, project)
     with Workbench(project) as bench:
         worker = bench.add_worker("ann")
@@ -192,9 +192,10 @@ def test_a_backup_is_a_project(corpus: Path, tmp_path: Path) -> None:
         assert bench.inspect_image(view.image).history[0].worker == "ann"
     with pytest.raises(DeixisError, match="exists already"):
         run("backup", project, copy)
-    with pytest.raises(DeixisError, match="nowhere"):
-        run("backup", project, tmp_path / "nowhere" / "copy.db")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "corpus", "project.db"]
+    with pytest.raises(DeixisError, match=r"project\.db"):
+        run("backup", project, project / "copy.db")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backups", "corpus", "project.db"]
+    assert list(copy.parent.iterdir()) == [copy]
 
 
 def test_a_project_gets_rules_in_its_own_language(corpus: Path, tmp_path: Path) -> None:

@@ -399,13 +399,14 @@ def check_tables(engine: Engine, where: str | Path) -> None:
 
 
 def back_up(engine: Engine, where: str | Path, copy: Path) -> None:
-    """Write a consistent copy of a SQLite project to a new file, also while it is served."""
+    """Write a consistent copy of a SQLite project to a new file, also while it is served. Its folder may be new."""
     if engine.dialect.name != "sqlite":
-        raise DeixisError(f"{shown(where)}: use pg_dump to back up a PostgreSQL database")
+        raise DeixisError(f"{shown(where)}: back up a PostgreSQL database with pg_dump, as docs/team.md shows")
     if os.path.lexists(copy):
         raise InputError(copy, "exists already")
     partial = copy.with_name(f".{copy.name}.{os.urandom(6).hex()}.part")
     try:
+        copy.parent.mkdir(parents=True, exist_ok=True)
         # Not within a transaction, which SQLAlchemy's connections always begin.
         with closing(engine.raw_connection()) as connection:
             connection.execute("VACUUM INTO ?", (str(partial),))
@@ -415,7 +416,8 @@ def back_up(engine: Engine, where: str | Path, copy: Path) -> None:
     except (OSError, sqlite3.OperationalError) as fault:
         raise InputError(copy, getattr(fault, "strerror", None) or str(fault)) from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
 
 
 def integrity_faults(connection: Connection) -> list[str]:
