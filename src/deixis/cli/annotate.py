@@ -11,7 +11,7 @@ import typer
 from deixis.cli.annotate_serve import serve
 from deixis.cli.annotate_simulate import SettingsOption, links, read_settings, simulate
 from deixis.cli.annotate_team import ProjectPath, backup, invite, open_project, reinstate, rules, settings, suspend
-from deixis.cli.options import NO_CAPTIONS, Force, Json
+from deixis.cli.options import NO_CAPTIONS, Force, Json, Limit, PicturesIn, Seed, Splits
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def init(
         typer.Option(help="An annotated corpus, whose answers test and check workers.", show_default=False),
     ] = None,
     known_each: Annotated[int, typer.Option(min=1, help="Questions with known answers, per task.")] = 400,
-    split: Annotated[list[str] | None, typer.Option(help="Only these splits.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.", show_default=False)] = None,
+    split: Splits = None,
+    limit: Limit = None,
     solo: Annotated[bool, typer.Option(help="One person does it all: one opinion settles every question.")] = False,
     settings_file: SettingsOption = None,
     rules_in: Annotated[
@@ -60,11 +60,8 @@ def init(
         typer.Option("--rules", metavar="FOLDER", help="Your own rules: see `annotate rules`.", show_default=False),
     ] = None,
     address: Annotated[str | None, typer.Option(help="The public address of the pages.", show_default=False)] = None,
-    pictures_in: Annotated[
-        Path | None,
-        typer.Option(help="A folder or .zip with the pictures, if they are not in the corpus.", show_default=False),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of known questions.")] = 0,
+    pictures_in: PicturesIn = None,
+    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Make a project from a corpus with captions: find its mentions and open the first questions.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deixis.cli.options import Force, Json, ResultFile
+from deixis.cli.options import Force, Json, ResultFile, Seed, Split
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def simulate(
         list[str] | None, typer.Option(help="Only these: error-0, error-2, error-5, error-10, mixed.")
     ] = None,
     settings: SettingsOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
+    seed: Seed = 0,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -60,7 +60,7 @@ def simulate(
 
 def links(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus with chains.")],
-    split: Annotated[str, typer.Option(help="The split to measure on.")] = "val",
+    split: Split = "val",
     model: Annotated[
         Path | None, typer.Option(help="Another scorer than the package's own.", show_default=False)
     ] = None,

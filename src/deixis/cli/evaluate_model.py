@@ -15,6 +15,7 @@ from deixis.cli.options import (
     Force,
     Json,
     ModelDevice,
+    ModelName,
     PicturesIn,
     ResultFile,
     Seed,
@@ -25,15 +26,10 @@ from deixis.cli.output_files import check_free
 if TYPE_CHECKING:
     from deixis.model import Model
 
-ScoredModel = Annotated[
-    str,
-    typer.Option("--model", metavar="MODEL", help="deixis-base, a run folder, onnx:FOLDER, or open_clip:NAME."),
-]
-
 
 def _evaluate(
     corpus: CorpusPath,
-    model: ScoredModel = "deixis-base",
+    model: ModelName = None,
     pictures_in: PicturesIn = None,
     split: Split = SCORED_SPLIT,
     device: ModelDevice = "auto",
@@ -49,11 +45,11 @@ def _evaluate(
     from deixis.cli.evaluate_order import report
     from deixis.cli.output import busy
     from deixis.corpus import open_corpus
-    from deixis.loading import load_model
+    from deixis.loading import DEFAULT, load_model
 
     check_free(out, force)
     opened = open_corpus(corpus, pictures=pictures_in)
-    loaded = load_model(model, device)
+    loaded = load_model(model or DEFAULT, device)
     with busy(f"Scoring {split}"):
         result = protocol(loaded, opened, split, **options)
     parameters = {**result.protocol.parameters, **named_model(loaded)}
