@@ -37,7 +37,7 @@ def pages() -> dict[str, str]:
     return {
         **commands,
         "commands-results.md": _commands_page("Research", later=True),
-        "recipes.md": _recipes_page("Recipes", MORE, other=f" [Concepts and order, DVSA]({MORE_PAGE}) have a page of their own."),
+        "recipes.md": _recipes_page("Recipes", MORE, other=f" [Concepts and order, DVSA]({MORE_PAGE})."),
         MORE_PAGE: _recipes_page(MORE_TITLE, {*PAPERS, "base"} - MORE, other=" [Other recipes](recipes.md)."),
         "settings.md": _settings_page(),
         **{name: _kinds_page(title, kinds) for name, (title, kinds) in _kinds_pages().items()},
