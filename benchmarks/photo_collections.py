@@ -111,15 +111,25 @@ class Trial:
     Args:
         boxes: image_ids, offsets, classes and boxes (.npz).
         classes: the classes' names, one per line.
-        work: the folder of the embeddings.
+        work: the folder of the embeddings; another one for other pictures.
+        pictures: a folder with the pictures of both corpora, if they are not in the corpora.
     """
 
-    def __init__(self, model: str, corpora: Sequence[str], split: str, boxes: Path, classes: Path, work: Path) -> None:
+    def __init__(
+        self,
+        model: str,
+        corpora: Sequence[str],
+        split: str,
+        boxes: Path,
+        classes: Path,
+        work: Path,
+        pictures: Path | None = None,
+    ) -> None:
         bundle = open_bundle(model)
         assert bundle is not None, f"{model} is no bundle"
         self.model, self.split = OnnxModel(bundle), split
         self.embeddings = Embeddings(self.model, work)
-        self.corpora = [open_corpus(name) for name in corpora]
+        self.corpora = [open_corpus(name, pictures=pictures) for name in corpora]
         self.splits = [[image for image in corpus.split(split) if image.captions] for corpus in self.corpora]
         self.classes = classes.read_text("utf-8").split("\n")[:-1]
         self.boxes = dict(np.load(boxes))

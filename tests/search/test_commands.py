@@ -113,6 +113,16 @@ def test_nothing_found_is_exit_code_1(deixis: Command, bundle: Path, pictures: P
     assert deixis("search", "--queries", "-", code=1, given=b"zorblax\n").stdout.count(b"\n") == 1
 
 
+@pytest.mark.parametrize("query", ["-dog", "-nose", '-"a dog"'])
+def test_a_query_may_begin_with_what_it_excludes(deixis: Command, bundle: Path, pictures: Path, query: str) -> None:
+    deixis("index", pictures, "--model", f"onnx:{bundle}")
+    for arguments in ([query, "-n2"], ["-n", "2", query]):
+        assert json.loads(deixis("search", *arguments, "--json", code=None).stdout)["query"] == query
+    assert b"No such option" in deixis("search", "-x", code=2).stderr
+    # The value of an option is left alone.
+    assert not json.loads(deixis("search", "a dog", "--name", "-dog", "--json", code=None).stdout)["hits"]
+
+
 def test_paths_are_bytes_as_the_system_has_them(
     deixis: Command,
     bundle: Path,

@@ -95,7 +95,8 @@ figures_app.add_typer(collection_commands.app, name="vocabulary", cls=GroupedHel
 
 for heading, commands in COMMANDS.items():
     for command in commands:
-        app.command(rich_help_panel=heading)(command)
+        kind = search_commands.ExcludingCommand if command is search_commands.search else None
+        app.command(rich_help_panel=heading, cls=kind)(command)
 app.add_typer(evaluate_commands.app, name="evaluate", cls=RunOrCommand, rich_help_panel=RESEARCH)
 for name, group in (
     ("runs", train_commands.runs_app),

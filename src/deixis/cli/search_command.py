@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Pictures that `--open` opens at most.
 OPENED = 10
+#: A minus and a word or a quoted phrase; not an option of one letter, its value behind it (-n5).
+_EXCLUDED = re.compile(r"""-(?:[^\W\d_][^\W\d]|")""")
 
 NullOption = Annotated[bool, typer.Option("--null", "-0", help="End each path with a zero byte, for `xargs -0`.")]
 
@@ -93,6 +96,25 @@ def _lists_pictures(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+class ExcludingCommand(typer.core.TyperCommand):
+    """Reads `-dog` as a query that excludes a word, not as the options -d, -o and -g."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with_value = {
+            name
+            for option in self.params
+            if option.param_type_name == "option" and not getattr(option, "is_flag", False)
+            for name in option.opts
+        }
+        previous = ["", *args]
+        # A space makes an argument of it; the query's grammar ignores spaces.
+        args = [
+            f" {arg}" if _EXCLUDED.match(arg) and before not in with_value else arg
+            for before, arg in zip(previous, args, strict=False)
+        ]
+        return super().parse_args(ctx, args)
+
+
 @_lists_pictures
 def search(
     query: Annotated[str, typer.Argument(metavar="[QUERY]", help="What to look for.", show_default=False)] = "",
@@ -127,6 +149,7 @@ def search(
 
     Example: deixis search 'two dogs playing in the snow -"people"' -n 5 --why boxes --open
     """
+    query = query.strip()
     if why is not None:
         from deixis.cli.output_files import check_free
 
