@@ -26,7 +26,8 @@ from photo_collections import Bools, Collection, Trial
 from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.phrasing import phrasing
 from deixis.adapters.search_model import Floats
-from deixis.corpus import Corpus, Image, training_set
+from deixis.corpus import Image
+from deixis.search.bundle_calibration import drawn
 from deixis.search.calibration import alike_weights, caption_matches, frequent_words, noun_phrases
 from deixis.search.engine import Ranking
 from deixis.search.queries import Query
@@ -169,14 +170,6 @@ def judge_absence(asked: Collection, model: OnnxModel, other: Sequence[Image]) -
             }
         )
     return record
-
-
-def drawn(corpus: Corpus, own: Sequence[Image], size: int, random: np.random.Generator) -> tuple[list[Image], int]:
-    """So many pictures of a split, and if that has too few, training pictures besides."""
-    images = [own[place] for place in random.permutation(len(own))[:size]]
-    training = [image for image in training_set(corpus).corpus if image.captions]
-    more = [training[place] for place in random.permutation(len(training))[: size - len(images)]]
-    return [*images, *more], len(more)
 
 
 def caption_nouns(model: OnnxModel, images: Sequence[Image]) -> list[tuple[str, ...]]:

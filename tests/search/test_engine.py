@@ -131,6 +131,29 @@ def test_a_word_that_the_encoder_does_not_know_matches_nothing(engine: SearchEng
     assert answer.unknown == ["crimson"]
 
 
+def test_a_phrase_is_judged_by_its_words_in_its_best_picture(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The best picture of "red blue" is purple, whose cosine is a third with either.
+    for needed, worst_word, absent in ((0.8, 0.0, False), (0.8, -100.0, True), (0.3, -100.0, False)):
+        of_phrase = Threshold(0.5, worst_word=worst_word)
+        relevance = Relevance(Threshold(needed), Threshold(0.5), 10.0, present_of_phrase=of_phrase)
+        monkeypatch.setattr(engine.model, "relevance", relevance)
+        assert engine.search("red blue").absent == absent
+        assert not engine.search("red").absent
+
+
+def test_the_list_of_a_noun_may_end_elsewhere(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def matches(query: str, **end_for: float) -> int:
+        relevance = Relevance(Threshold(0.5), Threshold(0.5), 10.0, end_for=end_for)
+        monkeypatch.setattr(engine.model, "relevance", relevance)
+        return sum(hit.relevant for hit in engine.search(query).hits)
+
+    assert matches("red", red=0.45) < matches("red") < matches("red", red=-0.3)
+    assert matches("blue", red=0.3) == matches("blue")
+    assert matches("blue red", red=0.3) == matches("blue red")
+
+
 def test_a_word_that_is_like_a_known_one_is_suggested(engine: SearchEngine) -> None:
     answer = engine.search('"wihte" -gren', count=3)
     assert answer.absent

@@ -14,7 +14,7 @@ from deixis.corpus import Image, make_caption
 from deixis.errors import DeixisError
 from deixis.search import calibration
 from deixis.search.calibration import Asked, alike_weights, ask, caption_matches, fit_lower, fitted, known_queries
-from deixis.search.relevance import list_ends, log_odds, mean_of_best, threshold
+from deixis.search.relevance import list_ends, log_odds, mean_of_best, threshold, worst_word
 from deixis.text.vocabulary import Vocabulary
 
 NONE, ONE_WORD = np.zeros(1, np.float32), np.zeros(1, bool)
@@ -53,6 +53,46 @@ def test_what_must_not_be_there_must_stay_clearly_below_the_end() -> None:
     absent = Relevance(Threshold(1.0), Threshold(0.5), slope=10.0, without=0.2)
     ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, absent, ~ONE_WORD)
     assert (log_odds(scores, ends, ~ONE_WORD, 10.0) > 0).all()
+
+
+def test_a_phrase_is_absent_if_its_best_pictures_do_not_show_one_of_its_words() -> None:
+    scores, several = np.array([[0.9, 0.8]], np.float32), np.ones(1, bool)
+    relevance = Relevance(
+        Threshold(0.5), Threshold(0.4), 10.0, present_of_phrase=Threshold(0.7, worst_word=-1.0), without=0.0
+    )
+    needed = np.array([0.5, 0.5], np.float32)
+    both, one = worst_word(np.array([[0.6], [0.7]]), needed), worst_word(np.array([[0.9], [0.1]]), needed)
+    assert (both, one) == pytest.approx((0.1, -0.4))
+    for worst, is_there in ((both, True), (one, False)):
+        ends = list_ends(scores, scores.max(1), NONE, several, relevance, worst=np.array([worst], np.float32))
+        assert (scores >= ends).any() == is_there
+    # A single word has its own threshold.
+    ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance, worst=np.array([one], np.float32))
+    assert (scores >= ends).all()
+
+
+def test_pairs_are_of_words_that_phrases_have_but_not_together() -> None:
+    queries = [(colour, noun) for colour in ("red", "blue") for noun in ("car", "bus", "hat", "cup")]
+    queries += [("a", "purple", "flower"), ("an", "elephant")]
+    pairs = calibration.modified_pairs(queries, np.random.default_rng(0))
+    assert pairs
+    # "purple" modifies too few nouns, and an elephant has no modifier.
+    assert set(pairs) <= {("red", "flower"), ("blue", "flower")}
+    assert calibration.modified_pairs([("elephant",)], np.random.default_rng(0)) == []
+
+
+def test_the_end_of_a_noun_is_moved_to_where_its_own_list_ends_best() -> None:
+    random = np.random.default_rng(0)
+    # The pictures of the first noun score 0.2 lower than those of the other nouns.
+    nouns, size = [("bench",), *((f"thing{chr(97 + number)}",) for number in range(20))], 400
+    matches = random.random((len(nouns), size)) < 0.1
+    scores = (random.normal(0.3, 0.05, matches.shape) + 0.4 * matches).astype(np.float32)
+    scores[0] -= 0.2
+    none, no = np.zeros(len(nouns), np.float32), np.zeros(len(nouns), bool)
+    asked = Asked(scores, matches, matches, matches.sum(1), scores.max(1), none, no)
+    moved = calibration.fit_end_for([asked], nouns, Threshold(0.5))
+    assert -0.3 <= moved.pop("bench") <= -0.1
+    assert all(abs(distance) < 0.1 for distance in moved.values())
 
 
 def image(number: int, *captions: str) -> Image:

@@ -148,7 +148,7 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     engine = SearchEngine(tmp_path / "index", model)
     ids = engine.collection.ids
     texts = model.embed_queries(["red blue"])
-    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 5)
+    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 6)
     pictures = Pictures(engine.collection.embeddings_of(ids), engine.collection.cells_of(ids))
     whole, all_scores = (texts.embeddings @ pictures.embeddings.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):

@@ -59,6 +59,8 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commonness: float = 0.0
     #: Added for a phrase of several words.
     several: float = 0.0
+    #: Times how far the worst word of a phrase is above what a single word needs, in the phrase's best pictures.
+    worst_word: float = 0.0
 
 
 class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,6 +93,10 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     presence: Presence | None = None
     #: By how much `present` is lower for phrases that end in these nouns: pictures that show them score low.
     lower_for: dict[str, float] = {}
+    #: The same as `present` for phrases of several words; None: `present` is for these, too.
+    present_of_phrase: Threshold | None = None
+    #: What is added to `end` for single nouns: pictures that show them score higher or lower than those of others.
+    end_for: dict[str, float] = {}
 
 
 def usual_relevance(cells: int) -> Relevance:

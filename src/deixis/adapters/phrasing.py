@@ -65,6 +65,8 @@ class Phrasing(NamedTuple):
     noun: str = ""
     #: The same as `forms` for each kind of a general word; the best of all these is the phrase's score.
     kinds: tuple[tuple[str, ...], ...] = ()
+    #: Of several words that say what is meant, each.
+    words: tuple[str, ...] = ()
 
 
 def phrasing(phrase: str, model: SearchModel) -> Phrasing:
@@ -84,7 +86,8 @@ def phrasing(phrase: str, model: SearchModel) -> Phrasing:
     commonness = math.log1p(share / COMMON)
     forms = _both_numbers(tokens, vocabulary) or (" ".join(tokens),)
     noun = singular(telling[-1]) if telling else ""
-    return Phrasing(forms, commonness, len(telling) > 1, unknown, noun, _kinds(telling, vocabulary))
+    words = tuple(dict.fromkeys(telling)) if len(telling) > 1 else ()
+    return Phrasing(forms, commonness, len(telling) > 1, unknown, noun, _kinds(telling, vocabulary), words)
 
 
 def telling_words(tokens: Sequence[str]) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,36 +20,54 @@ from deixis.search.example_calibration import fit_end_with_example
 from deixis.search.presence_calibration import fit_presence
 from deixis.vision.reading import read_picture
 
-#: Validation pictures of a corpus at most, and how many are encoded at a time.
-PICTURES, BATCH = 1000, 16
+#: Validation pictures of a corpus at most, pictures with training pictures besides, and how many are encoded at a time.
+PICTURES, LARGER, BATCH = 1000, 3000, 16
 #: Training images whose phrases are looked through.
 IMAGES = 3000
 
+#: The pictures of images of a corpus that can be read, embedded.
+Embed = Callable[[Corpus, Sequence[Image]], Pictures]
 
-def calibrate(folder: Path, corpora: Sequence[Corpus]) -> Manifest:
+
+def calibrate(folder: Path, corpora: Sequence[Corpus], embed: Embed | None = None) -> Manifest:
     """Fit and keep the relevance of a bundle; corpora that have too few pictures or words are a `DeixisError`.
 
-    The validation pictures of each corpus are a collection. Phrases that they do not show come from the other corpora
-    and from training captions.
+    The validation pictures of each corpus are a collection, and with training pictures a larger one. Phrases that they
+    do not show come from the other corpora and from training captions.
+
+    Args:
+        embed: embeds pictures of a corpus, if not by `embedded`; benchmarks keep what they embedded.
     """
     model, random = OnnxModel(read_bundle(folder)), np.random.default_rng(0)
     images = [[image for image in corpus.split("val") if image.captions][:PICTURES] for corpus in corpora]
     training = [image for corpus in corpora for image in training_set(corpus).corpus]
     others = [training[place] for place in random.permutation(len(training))[:IMAGES]]
     queries = known_queries(model, model.vocabulary, [*images, others], random)
-    pictures = []
-    for corpus, own in zip(corpora, images, strict=True):
-        found = embedded(model, corpus, own)
+    counts, larger, pictures = list(map(len, images)), [], []
+    for corpus, validation in zip(corpora, images, strict=True):
+        own, _ = drawn(corpus, validation, LARGER, np.random.default_rng(0))
+        larger.append(own)
+        found = (embed or partial(embedded, model))(corpus, own)
         if len(found.embeddings) != len(own):
-            raise DeixisError(f"of {len(own)} validation pictures of {corpus.name} {len(found.embeddings)} can be read")
+            raise DeixisError(f"of {len(own)} pictures of {corpus.name} {len(found.embeddings)} can be read")
         pictures.append(found)
-    relevance = fitted(model, pictures, images, queries, random)
-    beside = fit_end_with_example(model, model.vocabulary, pictures, images, relevance.end, random)
-    presence = fit_presence(model, model.vocabulary, pictures, images, random)
+    relevance = fitted(model, pictures, larger, queries, random, counts)
+    images = [own[:count] for own, count in zip(larger, counts, strict=True)]
+    own_pictures = [Pictures(*(each[:count] for each in own)) for own, count in zip(pictures, counts, strict=True)]
+    beside = fit_end_with_example(model, model.vocabulary, own_pictures, images, relevance.end, random)
+    presence = fit_presence(model, model.vocabulary, own_pictures, images, random)
     relevance = msgspec.structs.replace(relevance, end_with_example=beside, presence=presence)
     manifest = msgspec.structs.replace(model.bundle.manifest, thresholds=relevance, relevance=msgspec.UNSET)
     write_manifest(folder, manifest)
     return manifest
+
+
+def drawn(corpus: Corpus, own: Sequence[Image], size: int, random: np.random.Generator) -> tuple[list[Image], int]:
+    """So many pictures of a split, and if that has too few, training pictures besides; how many these are."""
+    images = [own[place] for place in random.permutation(len(own))[:size]]
+    training = [image for image in training_set(corpus).corpus if image.captions]
+    more = [training[place] for place in random.permutation(len(training))[: size - len(images)]]
+    return [*images, *more], len(more)
 
 
 def embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image]) -> Pictures:

@@ -17,7 +17,15 @@ from deixis.loading import load_search_model
 from deixis.search.collection import Collection
 from deixis.search.filters import Filter
 from deixis.search.queries import Query, parse_query
-from deixis.search.relevance import likelihoods, list_ends, log_odds, mean_of_best
+from deixis.search.relevance import (
+    best_count,
+    likelihoods,
+    list_ends,
+    log_odds,
+    mean_of_best,
+    threshold,
+    worst_word,
+)
 from deixis.search.spelling import suggestion
 from deixis.search.stores.exact import Ids
 from deixis.vision.picture_files import read_file, shown
@@ -44,6 +52,15 @@ class Hit(NamedTuple):
     relevant: bool
 
 
+class Words(NamedTuple):
+    """The words of a query's phrases, each asked by itself."""
+
+    phrases: EmbeddedPhrases
+    #: `(words,)`: the score that each needs to be there, and the term that it belongs to.
+    needed: NDArray[np.float32]
+    term: NDArray[np.intp]
+
+
 class Terms(NamedTuple):
     """An embedded query: one term per phrase, or one for an example picture alone. Arrays are `(terms,)`."""
 
@@ -57,6 +74,10 @@ class Terms(NamedTuple):
     unknown: NDArray[np.bool_]
     #: By how much lower the threshold of presence is (`Relevance.lower_for`).
     lower: NDArray[np.float32]
+    #: What is added to where the list ends (`Relevance.end_for`).
+    moved: NDArray[np.float32]
+    #: The words of phrases of several words.
+    words: Words | None = None
     #: The embedding of an example picture `(dim,)`.
     example: Floats | None = None
     #: Whether the first term is the example, since no phrase is wanted.
@@ -148,6 +169,7 @@ class SearchEngine:
         asked = [self.phrasings(query) for query in queries]
         texts, first = embed_phrases(self.model, [phrase for phrasings in asked for phrase in phrasings])
         first = np.append(first, len(texts.embeddings))
+        relevance = self.model.relevance
         terms, start = [], 0
         for query, phrasings, example in zip(queries, asked, examples, strict=True):
             own = first[start : (start := start + len(phrasings)) + 1]
@@ -165,12 +187,27 @@ class SearchEngine:
                 np.array([each.commonness for each in phrasings], np.float32),
                 np.array([each.several for each in phrasings], bool),
                 np.array([bool(each.unknown) for each in phrasings], bool),
-                np.array([self.model.relevance.lower_for.get(each.noun, 0.0) for each in phrasings], np.float32),
+                np.array([relevance.lower_for.get(each.noun, 0.0) for each in phrasings], np.float32),
+                np.array(
+                    [0.0 if each.several else relevance.end_for.get(each.noun, 0.0) for each in phrasings], np.float32
+                ),
+                self._words(phrasings),
                 example,
                 alone,
             )
             terms.append(plain if example is None or alone else _beside(plain, example))
         return terms
+
+    def _words(self, phrasings: Sequence[Phrasing]) -> Words | None:
+        """The words of phrases, where the model judges phrases by them."""
+        present, of_phrase = self.model.relevance.present, self.model.relevance.present_of_phrase
+        parts = [(term, word) for term, phrase in enumerate(phrasings) for word in phrase.words if not phrase.unknown]
+        if of_phrase is None or not of_phrase.worst_word or not parts:
+            return None
+        asked = [phrasing(word, self.model) for _, word in parts]
+        common, zero = np.array([each.commonness for each in asked], np.float32), np.zeros(len(asked), np.float32)
+        needed = threshold(present, zero, common, zero > 0)
+        return Words(embed_phrases(self.model, asked), needed, np.array([term for term, _ in parts], np.intp))
 
     def phrasings(self, query: Query) -> list[Phrasing]:
         """How the wanted phrases are asked for, and then the denied ones."""
@@ -241,9 +278,9 @@ class SearchEngine:
         """Rank candidates, or the pictures of `within`; the best ones of each term must be among the first `best`."""
         if within is None:
             scores = self._scores(terms, ids)
-            ends = self._ends(terms, scores[:, :best], self.collection.embeddings_of(ids[:best]))
+            ends = self._ends(terms, scores[:, :best], ids[:best])
         else:
-            ends = self._ends(terms, self._scores(terms, ids[:best]), self.collection.embeddings_of(ids[:best]))
+            ends = self._ends(terms, self._scores(terms, ids[:best]), ids[:best])
             ids = self._nearest_of(terms, within, CANDIDATES_OF_FILTER)
             scores = self._scores(terms, ids)
         odds = log_odds(scores, ends, terms.denied, self.model.relevance.slope)
@@ -259,16 +296,21 @@ class SearchEngine:
             scores[:, start : start + COMPARED] = terms.phrases.scores(pictures)
         return scores
 
-    def _ends(self, terms: Terms, scores: Floats, rows: Floats) -> NDArray[np.float32]:
-        """The score where the list of matches of each term ends."""
+    def _ends(self, terms: Terms, scores: Floats, ids: Ids) -> NDArray[np.float32]:
+        """The score where the list of matches of each term ends.
+
+        Args:
+            scores: `(terms, pictures)` of `ids`.
+        """
         relevance, size = self.model.relevance, len(self.collection)
-        without_example = None
+        by_words, without_example = scores, None
         if terms.example is not None and not terms.example_alone:
-            cosines = rows @ terms.example
+            cosines = self.collection.embeddings_of(ids) @ terms.example
             # The example itself may be in the collection; it must not count as one of the best pictures.
             if (others := cosines < SAME_PICTURE).any():
-                scores, cosines = scores[:, others], cosines[others]
-            without_example = mean_of_best(np.where(terms.denied[:, None], scores, scores - cosines), size)
+                scores, cosines, ids = scores[:, others], cosines[others], ids[others]
+            by_words = np.where(terms.denied[:, None], scores, scores - cosines)
+            without_example = mean_of_best(by_words, size)
         ends = list_ends(
             scores,
             mean_of_best(scores, size),
@@ -278,10 +320,27 @@ class SearchEngine:
             terms.denied,
             without_example,
             terms.lower,
+            self._worst_words(terms, by_words, ids),
+            terms.moved,
         )
         if terms.example_alone:
             ends[0] = relevance.alike
         return np.where(terms.unknown, np.float32(np.inf), ends)
+
+    def _worst_words(self, terms: Terms, scores: Floats, ids: Ids) -> NDArray[np.float32]:
+        """`(terms,)`: the `worst_word` of each; 0 for single words."""
+        worst = np.zeros(len(scores), np.float32)
+        if terms.words is None:
+            return worst
+        count = best_count(scores.shape[1], len(self.collection))
+        for term in np.unique(terms.words.term).tolist():
+            best = ids[np.argpartition(-scores[term], count - 1)[:count]]
+            found = terms.words.phrases.scores(
+                Pictures(self.collection.embeddings_of(best), self.collection.cells_of(best))
+            )
+            own = terms.words.term == term
+            worst[term] = worst_word(found[own], terms.words.needed[own])
+        return worst
 
     def _hits(self, ranking: Ranking, count: int, only: Filter | None, example: str | Path | None = None) -> list[Hit]:
         """The first hits that pass a filter, without the example's own file."""
@@ -318,7 +377,7 @@ def example_terms(row: Floats) -> Terms:
     no = np.array([False])
     phrases = EmbeddedPhrases(whole_texts(row[None]), np.zeros(1, np.intp))
     zero = np.zeros(1, np.float32)
-    return Terms(phrases, no, zero, no, no, zero, row, example_alone=True)
+    return Terms(phrases, no, zero, no, no, zero, zero, example=row, example_alone=True)
 
 
 def _beside(terms: Terms, example: Floats) -> Terms:

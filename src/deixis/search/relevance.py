@@ -4,10 +4,12 @@ Both are thresholds on the score of a term and a picture (`deixis.adapters.searc
 the query:
 
 present     the five best pictures of the collection must reach it on average. It is lower for common words, and for
-            single nouns whose pictures score lower than those of other common words.
+            single nouns whose pictures score lower than those of other common words. Phrases of several words have a
+            threshold of their own, which is higher if their best pictures hardly show one of the words: a collection
+            with elephants and with purple things need not have a purple elephant.
 end         the last match must reach it. It rises with the average of the five best (where some fit very well, middling
             ones are not meant), is lower for common words (many pictures show them) and higher for phrases of several
-            words.
+            words. For nouns that many pictures show it is moved to where their own lists end best.
 
 If a term is present, its best picture is a match; if it is absent, none is. What must not be in a picture must score
 clearly below the end of its list: a picture that is a little worse than the last match may well show it.
@@ -36,15 +38,40 @@ def mean_of_best(scores: Floats, size: int) -> Floats:
     Args:
         scores: `(terms, pictures)`, at least one picture; the best must be among them.
     """
-    count = min(scores.shape[1], BEST, max(1, round(BEST_SHARE * size)))
+    count = best_count(scores.shape[1], size)
     best: Floats = np.partition(scores, -count, axis=1)[:, -count:].mean(1)
     return best
 
 
-def threshold(moved: Threshold, best: Floats, commonness: Floats, several: NDArray[np.bool_]) -> Floats:
-    """A threshold for each term, `(terms,)`."""
+def best_count(pictures: int, size: int) -> int:
+    """How many pictures of a collection of `size` count as the best, if so many are known."""
+    return min(pictures, BEST, max(1, round(BEST_SHARE * size)))
+
+
+def worst_word(word_scores: Floats, needed: Floats) -> float:
+    """How far the worst word of a phrase is above what it needs, in the mean of the phrase's best pictures.
+
+    Args:
+        word_scores: `(words, best pictures)`, each word asked by itself.
+        needed: `(words,)`, what the best pictures of each must reach for it to be there (`Relevance.present`).
+    """
+    return float((word_scores - needed[:, None]).min(0).mean())
+
+
+def threshold(
+    moved: Threshold,
+    best: Floats,
+    commonness: Floats,
+    several: NDArray[np.bool_],
+    worst: Floats | float = 0.0,
+) -> Floats:
+    """A threshold for each term, `(terms,)`.
+
+    Args:
+        worst: `(terms,)`, the `worst_word` of each; 0 for single words.
+    """
     found = moved.base + moved.best * best + moved.commonness * commonness + moved.several * several
-    return np.asarray(found, np.float32)
+    return np.asarray(found + moved.worst_word * worst, np.float32)
 
 
 def list_ends(
@@ -56,6 +83,8 @@ def list_ends(
     denied: NDArray[np.bool_] | None = None,
     without_example: Floats | None = None,
     lower: Floats | None = None,
+    worst: Floats | float = 0.0,
+    moved: Floats | float = 0.0,
 ) -> Floats:
     """The score that a picture must reach to match each term, `(terms,)`; above all scores where a term is absent.
 
@@ -64,18 +93,24 @@ def list_ends(
         best: their `mean_of_best`.
         denied: `(terms,)`, which terms must not be there: a picture must stay below their end.
         lower: `(terms,)`, by how much `relevance.present` is lower for each term (`Relevance.lower_for`).
+        worst: `(terms,)`, the `worst_word` of each.
+        moved: `(terms,)`, what is added to `relevance.end` for each term (`Relevance.end_for`).
         without_example: where an example's cosine is part of the scores of the wanted terms, what `best` is without it.
     """
     if denied is None:
         denied = np.zeros(len(best), bool)
     top: Floats = scores.max(1)
-    ends = threshold(relevance.end, best, commonness, several)
+    ends = threshold(relevance.end, best, commonness, several) + moved
     if without_example is not None:
         beside = relevance.end_with_example or relevance.end
         ends = np.where(denied, ends, threshold(beside, best, commonness, several))
     # By how much the best pictures fall short.
     plain = best if without_example is None else without_example
-    lack = threshold(relevance.present, plain, commonness, several) - plain - (0 if lower is None else lower)
+    needed = threshold(relevance.present, plain, commonness, several)
+    if relevance.present_of_phrase is not None:
+        of_phrase = threshold(relevance.present_of_phrase, plain, commonness, several, worst)
+        needed = np.where(several, of_phrase, needed)
+    lack = needed - plain - (0 if lower is None else lower)
     present_ends = np.minimum(ends, top) - np.where(denied, np.float32(relevance.without), np.float32(0))
     return np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends)
 
