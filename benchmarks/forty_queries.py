@@ -1,6 +1,6 @@
 """Forty queries over 2,000 pictures that the model has not seen, judged by a person who looks at the first five.
 
-    python benchmarks/forty_queries.py pictures FLICKR8K COCO_MINI --coco COCO_PICTURES --out PICTURES
+    python benchmarks/forty_queries.py pictures FLICKR8K COCO_MINI --coco COCO_PICTURES --out PICTURES [--flickr …]
     deixis index PICTURES --index INDEX
     python benchmarks/forty_queries.py sheets --index INDEX --out SHEETS
     python benchmarks/forty_queries.py report --index INDEX [--json results/search/forty_queries.json]
@@ -47,9 +47,9 @@ ROWS, SIDE = 4, 300
 Judgments = dict[str, dict[str, bool]]
 
 
-def write_pictures(flickr8k: str, coco_mini: str, coco: Path, out: Path) -> None:
+def write_pictures(flickr8k: str, coco_mini: str, coco: Path, flickr: Path | None, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    corpus = open_corpus(flickr8k)
+    corpus = open_corpus(flickr8k, pictures=flickr)
     assert corpus.pictures is not None
     for image in corpus.split("test"):
         (out / f"flickr-{image.id}.jpg").write_bytes(corpus.pictures.read(image))
@@ -150,6 +150,7 @@ def main() -> None:
     pictures.add_argument("flickr8k", metavar="FLICKR8K")
     pictures.add_argument("coco_mini", metavar="COCO_MINI")
     pictures.add_argument("--coco", type=Path, required=True, help="COCO's pictures in a larger size, by number")
+    pictures.add_argument("--flickr", type=Path, help="Flickr8k's pictures in a larger size")
     pictures.add_argument("--out", type=Path, required=True)
     sheets, reported = commands.add_parser("sheets"), commands.add_parser("report")
     for command in (sheets, reported):
@@ -158,7 +159,7 @@ def main() -> None:
     reported.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.command == "pictures":
-        write_pictures(options.flickr8k, options.coco_mini, options.coco, options.out)
+        write_pictures(options.flickr8k, options.coco_mini, options.coco, options.flickr, options.out)
     elif options.command == "sheets":
         draw_sheets(options.index, options.out)
     else:
