@@ -53,7 +53,9 @@ def calibrate(folder: Path, corpora: Sequence[Corpus], embed: Embed | None = Non
         pictures.append(found)
     relevance = fitted(model, pictures, larger, queries, random, counts)
     images = [own[:count] for own, count in zip(larger, counts, strict=True)]
-    own_pictures = [Pictures(*(each[:count] for each in own)) for own, count in zip(pictures, counts, strict=True)]
+    own_pictures = [
+        Pictures(own.embeddings[:count], own.cells[:count]) for own, count in zip(pictures, counts, strict=True)
+    ]
     beside = fit_end_with_example(model, model.vocabulary, own_pictures, images, relevance.end, random)
     presence = fit_presence(model, model.vocabulary, own_pictures, images, random)
     relevance = msgspec.structs.replace(relevance, end_with_example=beside, presence=presence)

@@ -218,9 +218,9 @@ def phrases_of(
     worst = np.zeros(len(places))
     for number, (place, own) in enumerate(zip(places.tolist(), of_query, strict=True)):
         best = np.argpartition(-asked.scores[place], count - 1)[:count]
-        worst[number] = worst_word(by_itself.scores[np.ix_(own, best)], needed[own])
+        worst[number] = worst_word(by_itself.scores[own][:, best], needed[own])
     known = np.stack([asked.best[places], asked.commonness[places], worst], 1)
-    counts, there = by_itself.matches.sum(1), asked.matches.any(1)[places]
+    counts, there = by_itself.matches.sum(1), np.asarray(asked.matches.any(1))[places]
     is_pair = places >= len(queries) - pairs
     two, both = (
         np.array([(len(own) == 2, counts[own].min() >= PAIR_MATCHES) for own in of_query], bool).reshape(-1, 2).T

@@ -112,7 +112,7 @@ def list_ends(
         needed = np.where(several, of_phrase, needed)
     lack = needed - plain - (0 if lower is None else lower)
     present_ends = np.minimum(ends, top) - np.where(denied, np.float32(relevance.without), np.float32(0))
-    return np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends)
+    return np.asarray(np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends), np.float32)
 
 
 def log_odds(scores: Floats, ends: Floats, denied: NDArray[np.bool_], slope: float) -> Floats:
