@@ -98,7 +98,9 @@ def read(recurrence: nn.LSTM | nn.GRU, words: Tensor, lengths: Tensor, begin: An
 def flat_words(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Values of the words of texts, `(texts, longest, …)`, as one list of words, and the index of each word's text.
 
-    Without gradients, padding is left out. With gradients it stays, as words of one additional text.
+    Without gradients, padding is left out. In training it stays, as words of one additional text with the index
+    `len(mask)`: leaving it out would give every batch another shape, which a captured CUDA graph cannot have. Callers
+    sum by text and drop that one.
 
     Args:
         mask: `(texts, longest)`, true where there is a word.

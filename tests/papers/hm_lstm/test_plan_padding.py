@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from deixis.papers.hm_lstm.fast.forest import Forest, Shape
-from deixis.papers.hm_lstm.fast.plan_padding import Frame
+from deixis.papers.hm_lstm.fast.plan_padding import PaddedSizes
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree
 
@@ -46,14 +46,14 @@ def test_states_and_gradients_are_those_of_the_plan(shape: Shape) -> None:
     forest, lstm, vectors = drawn_forest(shape), TreeLSTM(INPUTS, HIDDEN, shape).double(), torch.randn(WORDS, INPUTS)
     vectors = vectors.double()
     vectors[0] = 0
-    frame = Frame(map(forest.plan, batches(20, 0)))
-    framed, forms = 0, set()
+    sizes = PaddedSizes(map(forest.plan, batches(20, 0)))
+    padded, forms = 0, set()
     for trees in batches(10, 1):
         plan = forest.plan(trees)
-        filled = frame.fill(plan)
+        filled = sizes.pad(plan)
         if filled is None:
             continue
-        framed += 1
+        padded += 1
         forms.add((filled.levels, filled.rows, *(tuple(own.shape) for own in filled[2:-2] if isinstance(own, Tensor))))
         assert filled.rows > plan.rows
         assert torch.equal(filled.phrase_tree[: len(plan.phrase)], plan.phrase_tree)
@@ -65,7 +65,7 @@ def test_states_and_gradients_are_those_of_the_plan(shape: Shape) -> None:
             found.append([hidden, *torch.autograd.grad((hidden * weights).sum(), list(lstm.parameters()))])
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one, other)
-    assert framed >= 8
+    assert padded >= 8
     assert len(forms) == 1
 
 
@@ -73,8 +73,8 @@ def test_states_and_gradients_are_those_of_the_plan(shape: Shape) -> None:
 def test_looking_up_from_above_and_below_is_one(shape: Shape) -> None:
     """What the kernel of a GPU goes by: the edges of a row to its children, and those to its parents."""
     forest = drawn_forest(shape)
-    frame = Frame(map(forest.plan, batches(20, 0)))
-    plan = next(filled for trees in batches(10, 1) if (filled := frame.fill(forest.plan(trees))) is not None)
+    sizes = PaddedSizes(map(forest.plan, batches(20, 0)))
+    plan = next(filled for trees in batches(10, 1) if (filled := sizes.pad(forest.plan(trees))) is not None)
     rows = torch.arange(plan.rows)
     assert torch.equal(torch.repeat_interleave(rows, plan.down_start.diff()), plan.parent)
     assert torch.equal(torch.repeat_interleave(rows, plan.up_start.diff()), plan.child[plan.upward])
@@ -91,17 +91,17 @@ def test_looking_up_from_above_and_below_is_one(shape: Shape) -> None:
 
 def test_what_is_larger_has_no_room() -> None:
     forest = drawn_forest("h-lstm")
-    frame = Frame([forest.plan(np.arange(4))])
-    assert frame.fill(forest.plan(np.arange(4))) is not None
-    assert frame.fill(forest.plan(np.arange(200))) is None
+    sizes = PaddedSizes([forest.plan(np.arange(4))])
+    assert sizes.pad(forest.plan(np.arange(4))) is not None
+    assert sizes.pad(forest.plan(np.arange(200))) is None
 
 
-def test_a_frame_grows_with_what_it_is_given_and_keeps_its_room() -> None:
+def test_sizes_grow_with_what_they_are_given_and_never_shrink() -> None:
     forest = drawn_forest("h-lstm")
     small, large = forest.plan(np.arange(4)), forest.plan(np.arange(200))
-    first, frame = small.padded(None)
-    second, larger = large.padded(frame)
+    first, sizes = small.padded(None)
+    second, larger = large.padded(sizes)
     again, kept = small.padded(larger)
-    assert kept is larger is not frame
+    assert kept is larger is not sizes
     assert first.rows < second.rows == again.rows
     assert again.levels == second.levels

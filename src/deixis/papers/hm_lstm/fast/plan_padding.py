@@ -23,24 +23,24 @@ Numbers = NDArray[np.int64]
 STEP = 8
 
 
-def fit(plan: Plan, frame: Frame | None) -> tuple[Plan, Frame]:
-    """A plan in a frame, and that frame; a plan that is too large for it gets a larger one."""
-    if frame is None or (filled := frame.fill(plan)) is None:
-        frame = Frame([plan], smaller=frame)
-        filled = frame.fill(plan)
-        assert filled is not None
-    return filled, frame
+def fit(plan: Plan, sizes: PaddedSizes | None) -> tuple[Plan, PaddedSizes]:
+    """A plan padded to these sizes, and the sizes; a plan that is too large for them gets larger ones."""
+    if sizes is None or (padded := sizes.pad(plan)) is None:
+        sizes = PaddedSizes([plan], smaller=sizes)
+        padded = sizes.pad(plan)
+        assert padded is not None
+    return padded, sizes
 
 
-class Frame:
-    """Room for plans that are no larger, level by level, than some others were, or by a fifth.
+class PaddedSizes:
+    """The numbers of nodes and edges of every level to which plans are padded: a fifth more than the largest plan has.
 
     Args:
-        plans: for which there is to be room.
-        smaller: a frame whose room it has, too.
+        plans: all of them fit.
+        smaller: sizes which these are not to fall below.
     """
 
-    def __init__(self, plans: Iterable[Plan], smaller: Frame | None = None) -> None:
+    def __init__(self, plans: Iterable[Plan], smaller: PaddedSizes | None = None) -> None:
         counts = [_counts(plan.levels) for plan in plans]
         if smaller is not None:
             counts.append(smaller.most)
@@ -54,7 +54,7 @@ class Frame:
 
     @cached_property
     def fixed(self) -> tuple[tuple[Level, ...], dict[str, Numbers]]:
-        """What all plans in it have in common. Of a level that has words, every node has one, if only `NO_WORD`."""
+        """What all padded plans have in common. In a level with words every node has one, if only `NO_WORD`."""
         sizes, rows = self.nouns + self.others, np.arange(self.row_start[-1])
         noun = rows < np.repeat(self.row_start[:-1] + self.nouns, sizes)
         worded = np.repeat(self.worded, sizes)
@@ -70,8 +70,8 @@ class Frame:
         }
         return tuple(Level(*line) for line in np.stack(bounds, 1).tolist()), arrays
 
-    def fill(self, plan: Plan) -> Plan | None:
-        """A plan on the host in this shape; None where there is no room for it."""
+    def pad(self, plan: Plan) -> Plan | None:
+        """A plan on the host, padded; None if it is too large."""
         if len(plan.levels) > len(self.nouns):
             return None
         nouns, others, edges, words = _extended(_counts(plan.levels), len(self.nouns)).T
