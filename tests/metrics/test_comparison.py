@@ -69,7 +69,7 @@ def test_captions_without_boxes_or_out_of_range_are_refused(corpus: Corpus) -> N
     ]
     for own, number in bare:
         assert (own, number) not in captions_with_boxes(corpus.images, 1)
-        with pytest.raises(DeixisError, match="no phrase with a drawn box"):
+        with pytest.raises(DeixisError, match="no phrase with an annotated box"):
             found_phrases(own, number, localize)
     with pytest.raises(DeixisError, match="no regions"):
         found_phrases(

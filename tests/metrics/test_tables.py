@@ -114,7 +114,7 @@ def test_the_notes_tell_how_a_figure_came_about() -> None:
         "flickr8k test (corpus c0ffeec0ffee, split hash decadedecade)",
         "protocol `retrieval` (captions\\_per\\_image = 5)",
         "ties pessimistic",
-        "drawn boxes seen by proposals: proposals learned on drawn boxes",
+        "annotated boxes seen by proposals: proposals learned on drawn boxes",
         "upper bound 72.50 at 100 regions",
         "readings: suppression at 0.5",
         "`loc.json`",

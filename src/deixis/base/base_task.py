@@ -1,7 +1,7 @@
 """One network for pictures with sentences and regions with phrases, on one backbone: recipes of the kind `base`.
 
 Beyond the papers: what the package's own model is trained by. A step looks once at every picture of its batch; all of
-them are matched with their captions (`deixis.base.pictures_task`), those with drawn boxes also teach proposals and
+them are matched with their captions (`deixis.base.pictures_task`), those with annotated boxes also teach proposals and
 phrase grounding (`deixis.base.grounding_task`). Both text branches have the same word vectors.
 """
 

@@ -3,7 +3,7 @@
 One pass of an EfficientNet-Lite gives both the proposals (`deixis.vision.proposer`) and a fused map of stride 8, from
 which each proposal is pooled by RoIAlign. A phrase is read in its caption by a bidirectional GRU, looks at the regions
 and at the caption's other phrases, and then scores each region and moves its box. Backbone and proposals have seen
-drawn boxes, and figures that use this network must say so. Training is in `deixis.base.grounding_task`.
+annotated boxes, and figures that use this network must say so. Training is in `deixis.base.grounding_task`.
 
 Shapes: pictures `(batch, 3, side, side)`, squashed to a square; boxes `(…, 4)` as x1, y1, x2, y2 in [0, 1]; `phrases`
 and `regions` of a picture are padded to the same number a batch.

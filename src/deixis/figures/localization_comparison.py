@@ -16,13 +16,13 @@ from deixis.vision.drawing.pages import FoundPhrase
 def found_phrases(
     image: Image, caption: int, localize: Localizer, *, threshold: float = 0.5
 ) -> tuple[FoundPhrase, ...]:
-    """The best region of each phrase of one caption that has a drawn box.
+    """The best region of each phrase of one caption that has an annotated box.
 
     Args:
         image: the image.
         caption: the number of its caption.
         localize: scores the image's proposals.
-        threshold: the intersection over union with the merged drawn box from which a region is right.
+        threshold: the intersection over union with the merged annotated box from which a region is correct.
     """
     if not 0 <= caption < len(image.captions):
         raise DeixisError(f"image {image.id} has {len(image.captions)} captions; there is no number {caption}")
@@ -32,7 +32,7 @@ def found_phrases(
         if query.caption is image.captions[caption]
     ]
     if not pairs:
-        raise DeixisError(f"image {image.id}: caption {caption} has no phrase with a drawn box")
+        raise DeixisError(f"image {image.id}: caption {caption} has no phrase with an annotated box")
     queries = [query for query, _ in pairs]
     boxes, scores = checked(image, queries, localize(image, queries))
     each = np.broadcast_to(boxes, (len(queries), *boxes.shape[-2:]))
@@ -47,7 +47,7 @@ def found_phrases(
 
 
 def captions_with_boxes(images: Sequence[Image], phrases: int) -> list[tuple[Image, int]]:
-    """The captions that have at least so many phrases with a drawn box, as images and caption numbers."""
+    """The captions that have at least so many phrases with an annotated box, as images and caption numbers."""
     found = []
     for image in images:
         boxed = {chain.id for chain in image.chains if chain.boxes}

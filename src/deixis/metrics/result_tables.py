@@ -291,7 +291,7 @@ def _note(entry: Entry) -> str:
         boxes = result.box_supervision
         seen = [name for name in ("backbone", "proposals") if getattr(boxes, name)]
         seen_by = " and ".join(seen) or "neither backbone nor proposals"
-        parts.append(f"drawn boxes seen by {seen_by}: {_text(boxes.statement)}")
+        parts.append(f"annotated boxes seen by {seen_by}: {_text(boxes.statement)}")
         if boxes.upper_bound is not None:
             parts.append(f"upper bound {boxes.upper_bound:.2f} at {boxes.regions} regions")
     if result.readings:
