@@ -18,7 +18,7 @@ from deixis.metrics.results import flatten, load
         ("retrieval", 80, "text_to_image.r@1"),
         ("localization", 80, "localization.overall.r@1"),
         ("twins", 160, "twins.colour.accuracy"),
-        ("two-objects", 80, "two_objects.overall.accuracy"),
+        ("two-objects", 160, "two_objects.overall.accuracy"),
     ],
 )
 def test_a_model_is_scored_by_name(
