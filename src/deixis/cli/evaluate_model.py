@@ -42,10 +42,11 @@ def _evaluate(
 ) -> None:
     import msgspec
 
+    from deixis.adapters.bundles import DEFAULT
     from deixis.cli.evaluate_order import report
     from deixis.cli.output import busy
     from deixis.corpus import open_corpus
-    from deixis.loading import DEFAULT, load_model
+    from deixis.loading import load_model
 
     check_free(out, force)
     opened = open_corpus(corpus, pictures=pictures_in)
