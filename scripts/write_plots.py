@@ -216,6 +216,19 @@ def hm_lstm_rounds() -> Plot:
     ])  # fmt: skip
 
 
+def hm_lstm_difference() -> Plot:
+    """The validation sum by epoch, for the decays of Û − Ū; none: Û is learned by itself."""
+    series = []
+    for run in read("choices/hm-lstm")["difference"]:
+        if "margin" in run:
+            continue
+        decay = run["difference_decay"]
+        label = "Û by itself" if decay is None else f"Û = Ū + Δ, decay {decay:g}"
+        series.append(Series(label, {str(n): (v, None) for n, v in enumerate(run["rsum_by_epoch"], 1) if n % 4 == 0}))
+    return Plot("curves", "H-LSTM by epoch: gates of noun phrases as a difference", "sum of six recalls, validation",
+                series)  # fmt: skip
+
+
 def hm_lstm_types() -> Plot:
     protocol = "phrase-region-correspondences"
     models = {"HM-LSTM": "hm-lstm/hm-lstm", "regions chosen as printed": "hm-lstm/hm-lstm-best-region"}
@@ -285,20 +298,6 @@ def dvsa_alignment() -> Plot:
     return Plot("bars", "Phrases whose region is correct, by how regions are chosen", "percent (IoU at least 0.5)",
                 [here(way, models, protocol, f"{key}.overall.r@1") for way, key in ways.items()],
                 lines={name: value[0] for name, value in blind.items() if value})  # fmt: skip
-
-
-def dvsa_captions() -> Plot:
-    models = {"LSTM": "captions-lstm", "RNN, starts as the identity": "captions-rnn-identity",
-              "RNN with Adam": "captions-rnn-adam", "RNN, pretrained word vectors": "captions-rnn-pretrained",
-              "RNN with Adadelta": "captions-rnn-adadelta",
-              "RNN (RMSProp)": "captions-rnn", "RNN, no clipping": "captions-rnn-no-clipping",
-              "RNN with Adagrad": "captions-rnn-adagrad", "RNN with momentum": "captions-rnn-momentum",
-              "RNN with SGD": "captions-rnn-sgd"}  # fmt: skip
-    recipes = {name: f"dvsa/{recipe}" for name, recipe in models.items()}
-    metric = "captions.cider_d"
-    best = result("dvsa/brnn", "best-training-sentence", metric)
-    return Plot("bars", "Captions of whole pictures", "CIDEr-D", [here(HERE, recipes, "captioning", metric)],
-                lines={"best training sentence": best[0]} if best else {})  # fmt: skip
 
 
 #: The rates that were tried with each optimizer, smallest first.
@@ -431,12 +430,12 @@ PLOTS: dict[str, Callable[[], Plot]] = {
     "localization-types": localization_types,
     "hm-lstm-curves": hm_lstm_curves,
     "hm-lstm-rounds": hm_lstm_rounds,
+    "hm-lstm-difference": hm_lstm_difference,
     "hm-lstm-types": hm_lstm_types,
     "concepts-order-ablation": concepts_ablation,
     "concepts-order-twins": concepts_order,
     "dvsa-ranking": dvsa_ranking,
     "dvsa-alignment": dvsa_alignment,
-    "dvsa-captions": dvsa_captions,
     "dvsa-optimizers": dvsa_optimizers,
     "five-papers": five_papers,
     "base-steps": base_steps,
