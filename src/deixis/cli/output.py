@@ -50,11 +50,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     """Print a table: the first column is text, the others are numbers."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table()
     for position, column in enumerate(columns):
         table.add_column(column, justify="right" if position else "left")
     for row in rows:
         table.add_row(*row)
+    # A title of the table itself would be broken to the table's width, in the middle of paths.
+    console().print(title, style="bold", markup=False, soft_wrap=True)
     console().print(table)
 
 
