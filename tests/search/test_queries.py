@@ -48,7 +48,14 @@ def test_queries_are_taken_apart(text: str, phrases: list[str], without: list[st
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("", "no words"), ("  ", "no words"), ("without", "no words"), ('a "dog', "closed")]
+    ("text", "problem"),
+    [
+        ("", "names nothing"),
+        ("  ", "names nothing"),
+        ("without", "names nothing"),
+        ("the", "names nothing"),
+        ('a "dog', "closed"),
+    ],
 )
 def test_a_text_without_words_or_with_an_open_quotation_is_refused(text: str, problem: str) -> None:
     with pytest.raises(DeixisError, match=problem):

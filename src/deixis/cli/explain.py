@@ -188,10 +188,10 @@ def _print(explanation: Explanation) -> None:
         typer.echo(f"Words that are not concepts of this model: {', '.join(explanation.other_words)}")
     if explanation.changes:
         rows = [
-            [each.kind, each.word, each.became, "supported" if each.supported else "lacking", f"{each.score:.4f}"]
+            [each.kind, each.word, each.became, each.word if each.supported else each.became]
             for each in explanation.changes
         ]
-        print_table("With one thing changed", ["kind", "word", "instead", "picture", "score"], rows)
+        print_table("With one thing changed", ["kind", "in the sentence", "instead", "fits the picture better"], rows)
     if (order := explanation.order) is None:
         typer.echo(f"Order: {explanation.no_order}")
         return

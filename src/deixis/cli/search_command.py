@@ -360,6 +360,7 @@ def _print_unknown(answer: Answer) -> None:
 
     words = ", ".join(f'"{word}"' for word in answer.unknown)
     notes = [f"The model does not know {words}."] if words else []
+    notes += ["Queries are in English."] if len(answer.unknown) > 1 else []
     notes += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
     if notes:
         typer.echo(printable(" ".join(notes)), err=True)

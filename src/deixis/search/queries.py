@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from deixis.adapters.phrasing import FUNCTION_WORDS
 from deixis.errors import DeixisError
 from deixis.text.tokens import tokens_of
 
@@ -67,8 +68,10 @@ def parse_query(text: str, *, needs_words: bool = True) -> Query:
         else:
             sorter.add_word(item["word"], following)
     query = Query(text, _phrases([*sorter.wanted, *sorter.quoted]), _phrases(sorter.denied))
-    if needs_words and not (query.phrases or query.without):
-        raise DeixisError(f"the query {text!r} has no words; say what to look for")
+    # "the" and "a" would match any picture.
+    asked = {word.lower() for phrase in (*query.phrases, *query.without) for word in phrase.split()}
+    if needs_words and asked <= FUNCTION_WORDS:
+        raise DeixisError(f"the query {text!r} names nothing to look for")
     return query
 
 
