@@ -9,6 +9,7 @@ import time
 import tomllib
 
 import pytest
+import torch
 
 from deixis.cli import main, output
 from deixis.training.kinds import KINDS
@@ -105,6 +106,14 @@ def test_a_mistake_is_one_line(run, recipe, tmp_path, arguments, problem):
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert problem in err
+
+
+def test_a_network_that_no_memory_holds_is_refused_in_one_line(run, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.training.toy.ToyKind.task", lambda *_: torch.empty(10**15))
+    code, _, err = run("train", recipe, "--out", tmp_path / "run")
+    assert code == 2
+    assert "does not fit into memory" in err
+    assert len(err.splitlines()) == 1
 
 
 def test_too_few_captions_for_a_recipe_are_told_before_a_picture_is_opened(run, tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -55,7 +57,7 @@ def run_recipe(
         if report:
             return msgspec.json.decode(report, type=TrainingReport)
         # What the first process fits or trains here is cached when the others need it.
-        with ranks.in_turn():
+        with ranks.in_turn(), _enough_memory(recipe):
             task = kind.task(recipe, corpus, stores, device)
         if isinstance(task, Fits):
             assert isinstance(run, RunFolder)
@@ -64,6 +66,19 @@ def run_recipe(
         return train(
             task, recipe.schedule, run, seed=recipe.seed, device=device, ranks=ranks, progress=progress, say=say
         )
+
+
+@contextmanager
+def _enough_memory(recipe: FitRecipe) -> Iterator[None]:
+    """Raise a `DeixisError` for a recipe whose network does not fit into memory."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as fault:
+        message = " ".join(str(fault).split())
+        # PyTorch has an error of its own for GPUs alone.
+        if isinstance(fault, RuntimeError) and not re.search("allocate|out of memory|overflow", message):
+            raise
+        raise DeixisError(f"{recipe.name}: the network does not fit into memory ({message[-120:]})") from fault
 
 
 def refuse_unshared(recipe: FitRecipe, ranks: Ranks) -> None:
