@@ -108,6 +108,13 @@ def _delete_folder(path: Path, chance: random.Random) -> None:
     shutil.rmtree(path.parent)
 
 
+def _wal_beside(path: Path, chance: random.Random) -> None:
+    wal = path.with_name(path.name + "-wal")
+    # It may be a pipe by now, which nobody reads.
+    if wal.is_file() or not os.path.lexists(wal):
+        wal.write_bytes(chance.randbytes(500))
+
+
 FILES: dict[str, Callable[[Path, random.Random], None]] = {
     "truncate": _truncate,
     "flip": _flip,
@@ -120,7 +127,7 @@ FILES: dict[str, Callable[[Path, random.Random], None]] = {
     "loop for": _replaced(lambda path: path.symlink_to(path.name)),
     "device for": _replaced(lambda path: path.symlink_to("/dev/zero")),
     "no permission for": lambda path, chance: path.chmod(0),
-    "wal beside": lambda path, chance: path.with_name(path.name + "-wal").write_bytes(chance.randbytes(500)) and None,
+    "wal beside": _wal_beside,
     "pipe as wal of": lambda path, chance: (
         os.mkfifo(path.with_name(path.name + "-wal"))
         if not os.path.lexists(path.with_name(path.name + "-wal"))
