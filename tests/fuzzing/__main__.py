@@ -275,7 +275,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    # For whoever has to end this process: where it stood.
+    # So that a hanging process shows where it stands before it is ended.
     faulthandler.dump_traceback_later((1 + DEAF) / 2 * seconds, file=sys.__stderr__ or sys.stderr)
     try:
         yield

@@ -523,10 +523,10 @@ def test_concepts_order_recipes_have_the_papers_numbers() -> None:
         assert recipe.model.fusion == ("sum" if row == "cnp-ctx-c" else "gate"), name
         assert recipe.model.shared_words == (row == "ctx-gen-e"), name
         assert bool(recipe.loss.sampling) == (row == "ctx-gen-s"), name
-        told = row == "caption" or whole or "gen" in words
+        generates = row == "caption" or whole or "gen" in words
         # Rows with a centred context have the weight that validation chose.
         chosen = 0.1 if centred else 1.0
-        expected = float(row.removeprefix("lambda-")) if row.startswith("lambda") else chosen * told
+        expected = float(row.removeprefix("lambda-")) if row.startswith("lambda") else chosen * generates
         assert recipe.loss.generation == expected, name
         assert bool(recipe.loss.order) == ("order" in words), name
         if recipe.features is not None:

@@ -316,7 +316,7 @@ class GroundingTask:
     def validate(self) -> Mapping[str, float]:
         """`recalls` of the validation split, and beside them what a second look at the mirror image would give.
 
-        With expressions, their figures too, and `balance`: R@1 and how many objects of one name are told apart.
+        With expressions, their figures too, and `balance`: R@1 plus the share of right objects among those of one name.
         """
         once, twice = (recalls(self.grounder, self.validation, mirror=mirror) for mirror in (False, True))
         figures = {**once, "r@1_mirrored": twice["r@1"]}

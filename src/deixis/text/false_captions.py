@@ -122,7 +122,7 @@ _ONE_WAY = """bites biting brushing carries carrying catches catching chased cha
     stares staring tackled tackles tackling washing watched watches watching"""
 #: Relations that do not, whatever else is said.
 ONE_WAY = frozenset(_ONE_WAY.split())
-#: Words between two of one name after which they are not told of alike.
+#: Words between two things of one name that say something different of each.
 _DIFFERENTLY = ONE_WAY | {"after", "behind", "front", "over", "under", "while", "who"}
 _CLOTHES = """apron backpack bikini cap clothes clothing coat costume dress glasses gloves goggles gown hat headband
     helmet hoodie jacket jeans jersey mask outfit pants robe scarf shirt shirts shorts skirt suit sunglasses sweater
@@ -268,7 +268,7 @@ def _attributes(tokens: Tokens, said: set[str], random: np.random.Generator) -> 
 def _modifier_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[FalseCaption]:
     """Two colours, or two attributes of one kind, that belong to different nouns, in each other's place.
 
-    Or to two of one name, of whom different things are told: "a black dog chases a white dog".
+    Also of two nouns that are equal, if they do different things: "a black dog chases a white dog".
     """
     places = [
         index
@@ -277,7 +277,7 @@ def _modifier_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[Fa
         and (_before_noun(tokens, index) or _worn(tokens, index))
         and not _of_two_colours(tokens, index)
     ]
-    told = {pair for other in others for pair in pairwise(other)}
+    pairs_of_others = {pair for other in others for pair in pairwise(other)}
     for first, second in combinations(places, 2):
         one, two = tokens[first], tokens[second]
         if not _comparable(one, two):
@@ -294,9 +294,10 @@ def _modifier_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[Fa
         else:
             # What another caption says of these nouns, or of what somebody is in, is not false.
             new_places = ((first, two, alone[0]), (second, one, alone[1]))
-            said = told | set(pairwise(tokens))
+            pairs = pairs_of_others | set(pairwise(tokens))
             if any(
-                ("in", new) in told if worn else (new, tokens[place + 1]) in said for place, new, worn in new_places
+                ("in", new) in pairs_of_others if worn else (new, tokens[place + 1]) in pairs
+                for place, new, worn in new_places
             ):
                 continue
         yield FalseCaption("role", _with_word(_with_word(tokens, first, two), second, one), one, two)
@@ -329,10 +330,11 @@ def _party_exchange(tokens: Tokens, first: int, second: int, others: Sequence[To
     single = own[1] - own[0] if {"a", "an"} & set(tokens[second + 2 : second + 4]) else set()
     if not one_way and not own[0] - own[1] and not single:
         return
-    # "a woman … a man" in another caption may tell of the same the other way round, "held by a man" if it has the verb.
-    told = [other for other in others if _order(other, two, one)]
+    # "a woman … a man" in another caption may say the same the other way round, "held by a man" if it has the verb.
+    reversed_captions = [other for other in others if _order(other, two, one)]
     stems = {verb[:4] for verb in verbs} | ({"held", "hold"} if {"held", "holds", "holding"} & verbs else set())
-    if one_way and not own[0] - ONE_WAY and any(not stems or stems & {word[:4] for word in other} for other in told):
+    same_verb = any(not stems or stems & {word[:4] for word in other} for other in reversed_captions)
+    if one_way and not own[0] - ONE_WAY and same_verb:
         return
     # What another caption says of them is not false.
     if any(_has_own(other, two, own[0]) or _has_own(other, one, own[1]) for other in others):

@@ -1,6 +1,6 @@
 """Constituency trees of captions (the HM-LSTM paper, section 3): what they are, and their files.
 
-Two formats, told apart by the file's ending, both with an exact way back: `.jsonl` with one object a line, and the
+Two formats, chosen by the file's ending, both with an exact way back: `.jsonl` with one object a line, and the
 brackets of the Penn Treebank (`.ptb`, `.mrg`, `.txt`), which may run over several lines.
 """
 

@@ -166,7 +166,7 @@ class Clauses:
 
 
 def _unlike(one: Look, other: Look) -> bool:
-    """Whether two can be told apart when each is named alone."""
+    """Whether two differ in what their names say."""
     return (one.kind, one.colour, one.size) != (other.kind, other.colour, other.size)
 
 

@@ -14,7 +14,7 @@ HAT_WORDS = {"cap": ("cap", "hat"), "hat": ("hat",), "beanie": ("knit hat", "hat
 
 
 def name_one(scene: Scene, tag: str, chance: Chance, detail: int, definite: bool = False) -> NounPhrase:
-    """A single person or thing, told apart from all others in the scene."""
+    """A single person or thing with a name that fits no other in the scene."""
     look = scene.figure(tag).look
     if look.human:
         return _person(scene, tag, chance, detail, definite)
