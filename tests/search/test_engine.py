@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine, rounded_down
 from deixis.search.indexing import index_folders
-from tests.search.fakes import COLOURS, ColourModel, paint, unit
+from tests.search.fakes import COLOURS, ColourModel, paint, paint_quarters, unit
 
 PAINTED = {
     **{name: COLOURS[name] for name in ("red", "green", "blue", "white")},
@@ -175,6 +177,55 @@ def test_the_best_match_of_what_is_there_is_a_match_and_nothing_is_one_of_what_i
 def test_scores_are_rounded_down_so_that_what_is_no_match_stays_below_a_half() -> None:
     assert rounded_down(0.49999) == 0.4999
     assert rounded_down(0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        ("UPDATE details SET width = width + 1", "pictures"),
+        ("UPDATE details SET width = -1", "catalogue"),
+        ("UPDATE details SET height = 0", "catalogue"),
+        ("UPDATE details SET height = 4000000000", "catalogue"),
+        ("UPDATE details SET taken = 'yesterday'", "catalogue"),
+        ("UPDATE details SET taken = '2001-01-01T00:00:00'", "pictures"),
+        ("UPDATE details SET fingerprint = x'00'", "catalogue"),
+        ("UPDATE details SET fingerprint = randomblob(32)", "pictures"),
+        ("UPDATE details SET content = content + 100", "catalogue"),
+        ("UPDATE contents SET sha256 = randomblob(32)", "pictures"),
+        ("UPDATE contents SET sha256 = randomblob(31)", "catalogue"),
+        ("UPDATE files SET path = CAST('/etc/passwd.png' AS BLOB) WHERE content = 1", "catalogue"),
+        ("UPDATE files SET path = CAST(replace(path, 'red.png', '../red.png') AS BLOB)", "catalogue"),
+        ("UPDATE files SET content = 999 WHERE content = 1", "catalogue"),
+        ("DELETE FROM roots", "catalogue"),
+    ],
+)
+def test_the_doctor_finds_entries_that_were_changed(
+    change: str, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deixis.search.doctor.load_search_model", lambda name: ColourModel(name))
+    index, pictures = tmp_path / "index", tmp_path / "pictures"
+    for name, colour in COLOURS.items():
+        # A plain surface has no fingerprint.
+        paint_quarters(pictures / f"{name}.png", colour, colour, colour, (128, 128, 128))
+    index_folders(index, [pictures], ColourModel(), "colours")
+    assert [each for each in examine(index) if not each.ok] == []
+    [catalogue] = index.glob("*/catalogue.sqlite")
+    with closing(sqlite3.connect(catalogue)) as connection:
+        assert connection.execute(change).rowcount > 0
+        connection.commit()
+    findings = {each.check: each for each in examine(index) if not each.ok}
+    assert check in findings
+    assert "deixis index" in findings[check].remedy
+
+
+def test_the_doctor_finds_a_file_of_embeddings_that_is_far_too_large(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deixis.search.doctor.load_search_model", lambda name: ColourModel(name))
+    [vectors] = engine.collection.index.rglob("*.f16")
+    os.truncate(vectors, 1 << 40)
+    [finding] = [each for each in examine(engine.collection.index) if not each.ok]
+    assert (finding.check, str(vectors) in finding.message) == ("vectors", True)
 
 
 def test_the_doctor_names_what_is_wrong(engine: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ import msgspec
 from deixis.adapters.search_model import Identity
 from deixis.errors import InputError
 from deixis.files import require_database
+from deixis.search.walking import is_under
 from deixis.vision.fingerprints import BYTES as FINGERPRINT_BYTES
 from deixis.vision.picture_files import Stamp
 
@@ -51,6 +52,24 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 CREATE INDEX files_by_content ON files (content);
 """
+#: The longest side that a picture may have.
+MAX_SIDE = 1_000_000
+#: Kinds of wrong entries, and the queries that count them.
+_WRONG_ENTRIES = {
+    "pictures have an impossible size, date or fingerprint": f"""
+        SELECT count(*) FROM details WHERE typeof(width) <> 'integer' OR typeof(height) <> 'integer'
+        OR width NOT BETWEEN 0 AND {MAX_SIDE} OR height NOT BETWEEN 0 AND {MAX_SIDE} OR (width = 0) <> (height = 0)
+        OR typeof(fingerprint) <> 'blob' OR length(fingerprint) NOT IN (0, {FINGERPRINT_BYTES})
+        OR taken NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]'
+        """,
+    "pictures have no hash": "SELECT count(*) FROM contents WHERE typeof(sha256) <> 'blob' OR length(sha256) <> 32",
+    "files have the number of a picture that is not there": (
+        "SELECT count(*) FROM files WHERE content IS NOT NULL AND content NOT IN (SELECT id FROM contents)"
+    ),
+    "sizes or dates belong to no picture": (
+        "SELECT count(*) FROM details WHERE content NOT IN (SELECT id FROM contents)"
+    ),
+}
 #: Added to what is said of a damaged index.
 REMEDY = "make a new index with: deixis index DIR --index OTHER"
 #: What SQLite says of disks and of other processes, not of the file.
@@ -379,11 +398,26 @@ class Catalogue:
         messages = [str(row[0]) for row in self._all("PRAGMA quick_check")]
         return [] if messages == ["ok"] else messages
 
+    def wrong_entries(self) -> list[str]:
+        """Entries that no run of `deixis index` writes, one line for each kind."""
+        roots = self.roots()
+        counts = {"paths are not in the indexed folders": sum(not _is_in(row.path, roots) for row in self.files())}
+        for message, query in _WRONG_ENTRIES.items():
+            if self._has_details or "details" not in query:
+                counts[message] = int(self._all(query, (), int)[0][0])
+        return [f"{count:,} {message}" for message, count in counts.items() if count]
+
     def copy_to(self, folder: Path) -> None:
         """The whole catalogue as a file in another folder."""
         target = folder / CATALOGUE
         target.unlink(missing_ok=True)
         self._all("VACUUM INTO ?", (str(target),))
+
+
+def _is_in(path: bytes, roots: Sequence[bytes]) -> bool:
+    """Whether a path is in one of the folders; a folder that could not be listed is an entry itself."""
+    up = os.fsencode(os.pardir) in path.split(os.fsencode(os.sep))
+    return not up and b"\0" not in path and any(path == root or is_under(path, root) for root in roots)
 
 
 def _spaced(statement: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 from collections.abc import Callable, Iterator
@@ -13,17 +14,22 @@ import numpy as np
 
 from deixis.adapters.bundles import DEFAULT
 from deixis.adapters.search_model import SearchModel
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 from deixis.loading import load_search_model
 from deixis.search.catalogue import Catalogue
-from deixis.search.collection import Collection
+from deixis.search.collection import KEY_BYTES, Collection
+from deixis.search.duplicates import DIFFERENT
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import model_name_of
+from deixis.search.indexing import details_of
 from deixis.search.status import index_status
+from deixis.search.vectors import oversized_files
+from deixis.vision.fingerprints import signs
+from deixis.vision.picture_files import read_file, shown
 
 PACKAGES = ("faiss-cpu", "onnxruntime", "pillow", "numpy")
-#: Pictures that are looked for, and that are encoded again.
-FILES, AGAIN = 200, 3
+#: Pictures that are looked for, that are read again, and that are encoded again.
+FILES, READ, AGAIN = 200, 20, 3
 #: A model on another machine differs by rounding only.
 SAME = 0.999
 
@@ -57,6 +63,7 @@ def examine(index: Path, model_name: str | None = None) -> list[Finding]:
     findings += _checked("catalogue", lambda: _catalogue(index, collection))
     findings += _checked("vectors", lambda: _vectors(index, collection))
     findings += _checked("files", lambda: _files(collection))
+    findings += _checked("pictures", lambda: _details(index, collection))
     findings += _checked("search", lambda: _nearest(collection, status.store))
     if model is not None:
         given_model = model
@@ -90,7 +97,7 @@ def _packages() -> Iterator[Finding]:
 def _catalogue(index: Path, collection: Collection) -> Finding:
     catalogue = Catalogue.read(collection.generation)
     try:
-        faults = catalogue.faults()
+        faults = [*catalogue.faults(), *catalogue.wrong_entries()]
     finally:
         catalogue.close()
     return Finding("catalogue", not faults, "; ".join(faults[:3]) or "complete", _anew(index) if faults else "")
@@ -104,10 +111,12 @@ def _vectors(index: Path, collection: Collection) -> Finding:
     parts = np.array_split(collection.ids, 1 + len(collection) // 4096)
     lengths = [np.linalg.norm(collection.embeddings_of(part), axis=1) for part in parts]
     whole = all(bool(collection.cells_of(part).any(2).all()) for part in parts)
-    sound = bool(np.allclose(np.concatenate(lengths), 1, atol=1e-3)) and whole
+    damaged = not whole or not np.allclose(np.concatenate(lengths), 1, atol=1e-3)
     cells = f", {collection.identity.cells} cells each" if collection.identity.cells else ""
-    message = f"{len(collection):,} embeddings{cells}" + ("" if sound else ", some of them damaged")
-    return Finding("vectors", sound, message, "" if sound else _anew(index))
+    faults = [", some of them damaged"] if damaged else []
+    faults += [f"; {path} is too large" for path in oversized_files(collection.generation, collection.identity)[:1]]
+    message = f"{len(collection):,} embeddings{cells}{''.join(faults)}"
+    return Finding("vectors", not faults, message, _anew(index) if faults else "")
 
 
 def _files(collection: Collection) -> Finding:
@@ -115,6 +124,44 @@ def _files(collection: Collection) -> Finding:
     gone = sum(not any(map(_is_there, collection.paths(picture))) for picture in sample.tolist())
     message = f"{gone} of {len(sample)} pictures are missing from their folders" if gone else "in their folders"
     return Finding("files", not gone, message, "deixis index" if gone else "")
+
+
+def _details(index: Path, collection: Collection) -> Finding:
+    """Whether pictures have the hash, size, date and fingerprint that the index says; changed files are left out."""
+    catalogue = Catalogue.read(collection.generation)
+    try:
+        stamps = {row.path: row.stamp for row in catalogue.files()}
+    finally:
+        catalogue.close()
+    read, other = 0, []
+    for picture in collection.ids[:: max(1, len(collection) // READ)].tolist():
+        for path in collection.paths(picture)[:1]:
+            try:
+                data, stamp = read_file(path)
+            except (InputError, ValueError):
+                continue
+            if stamp == stamps.get(path):
+                read += 1
+                if not _same_picture(collection, picture, data, path):
+                    other.append(shown(path))
+    message = f"{read} pictures read again, "
+    message += f"{len(other)} differ from their entries: {other[0]}" if other else "as the index says"
+    return Finding("pictures", not other, message, _anew(index) if other else "")
+
+
+def _same_picture(collection: Collection, picture: int, data: bytes, path: bytes) -> bool:
+    if hashlib.sha256(data).digest()[:KEY_BYTES].hex() != collection.key(picture):
+        return False
+    stored, present = collection.details(picture), details_of(data, path)
+    if not stored.width or not present.width:  # Not known: of an earlier version, or of a picture that cannot be read.
+        return True
+    if stored[:3] != present[:3] or bool(stored.fingerprint) != bool(present.fingerprint):
+        return False
+    if not stored.fingerprint:
+        return True
+    # Decoded in another size, a picture has some other bits.
+    bits = signs([stored.fingerprint, present.fingerprint])
+    return float((bits[0] != bits[1]).mean()) <= DIFFERENT
 
 
 def _is_there(path: bytes) -> bool:

@@ -276,13 +276,13 @@ class _Update:
             return Looked(file, NEVER, None, None, fault.problem)
         sha256 = hashlib.sha256(data).digest()
         if sha256 in self._known:
-            details = _details(data, file.path) if sha256 in self._without_details else None
+            details = details_of(data, file.path) if sha256 in self._without_details else None
             return Looked(file, stamp, sha256, None, None, details)
         try:
             picture = decode_picture(data, name=shown(file.path), at_least=self._at_least)
         except InputError as fault:
             return Looked(file, stamp, None, None, fault.problem)
-        return Looked(file, stamp, sha256, self._model.prepare(picture), None, _details(data, file.path, picture))
+        return Looked(file, stamp, sha256, self._model.prepare(picture), None, details_of(data, file.path, picture))
 
     def _add(self, looked: Looked) -> None:
         self._files.append(looked._replace(pixels=None))
@@ -334,7 +334,7 @@ class _Update:
         self._progress(self._done, total)
 
 
-def _details(data: bytes, path: bytes, picture: Picture | None = None) -> Details:
+def details_of(data: bytes, path: bytes, picture: Picture | None = None) -> Details:
     """What is kept of a picture beside its embedding; `picture` is it decoded, where that was needed anyway."""
     name = shown(path)
     try:

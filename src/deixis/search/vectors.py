@@ -130,6 +130,20 @@ class StoredEmbeddings:
         return self._places[np.searchsorted(self.ids, ids)]
 
 
+def oversized_files(folder: Path, identity: Identity) -> list[Path]:
+    """Files that are larger than `ROWS` rows, which no writer leaves."""
+    largest = {
+        VECTORS: ROWS * identity.dim * VECTORS.type.itemsize,
+        CELLS: ROWS * identity.cells * identity.cell_dim * CELLS.type.itemsize,
+    }
+    return [
+        path
+        for kind, size in largest.items()
+        for path in sorted((folder / kind.folder).glob(f"*.{kind.ending}"))
+        if path.lstat().st_size > size
+    ]
+
+
 def _open_shard(path: Path, kind: np.dtype[Any], rows: int, numbers: int) -> NDArray[Any]:
     needed = rows * numbers * kind.itemsize
     try:
