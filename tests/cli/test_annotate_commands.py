@@ -87,7 +87,8 @@ def test_workers_are_invited_suspended_and_reinstated(corpus: Path, tmp_path: Pa
     decided = json.loads(run("workers", project, "--json"))
     assert decided["workers"][0]["standings"]["drawing"] == "suspended"
     assert decided["decisions"][0]["reason"] == "test"
-    run("reinstate", project, "ann", "drawing")
+    assert run("reinstate", project, "ann", "drawing") == "ann may work again: drawing\n"
+    assert run("reinstate", project, "ann") == "ann is not suspended\n"
     assert json.loads(run("workers", project, "--json"))["workers"][0]["standings"]["drawing"] != "suspended"
     with pytest.raises(DeixisError, match="no worker 'bob'"):
         run("suspend", project, "bob", "drawing")
@@ -116,7 +117,8 @@ def test_a_table_of_invitations_and_sign_in_links(corpus: Path, tmp_path: Path) 
 def test_only_workers_who_did_well_before_are_invited(corpus: Path, tmp_path: Path) -> None:
     earlier, project = tmp_path / "earlier.db", tmp_path / "project.db"
     hidden = _settings(tmp_path, "test_questions = 0", "first_items = 0", "hidden_share = 1.0")
-    run("init", corpus, earlier, "--start", "boxes", "--known", corpus, "--settings", hidden)
+    write_corpus(made_up_corpus(4, seed=5), tmp_path / "others")
+    run("init", tmp_path / "others", earlier, "--start", "boxes", "--known", corpus, "--settings", hidden)
     known = truths(made_up_corpus(4))
     with Workbench(earlier) as bench:
         for name, right in (("ann", True), ("bob", False), ("cleo", True)):
@@ -164,7 +166,8 @@ def test_settings_are_explained_and_changed(corpus: Path, tmp_path: Path) -> Non
         ("tea=3", "not a setting"),
         ("first_items=many", "first_items"),
         ("first_items=-1", "first_items"),
-        ("address=work.example.org", "address"),
+        ("address=work.example.org", "address is 'work.example.org'; it begins with https:// or http://"),
+        ("address=https://work.example.org/pages", "has no path"),
     ):
         with pytest.raises(DeixisError, match=problem):
             run("settings", project, wrong)
@@ -265,8 +268,27 @@ def test_invitations_are_links(corpus: Path, tmp_path: Path) -> None:
     with Workbench(project) as bench:
         bench.add_worker("ann")
     assert run("invite", project, "--worker", "ann").startswith("http://127.0.0.1:8765/back#")
+    with Workbench(project) as bench:
+        bench.last_served = "http://127.0.0.1:9000"
+    invited = CliRunner().invoke(app, ["annotate", "invite", str(project)])
+    assert invited.stdout.startswith("http://127.0.0.1:9000/join#")
+    assert f"deixis annotate settings {project} address=https://" in invited.stderr
     with pytest.raises(DeixisError, match="no worker 'bob'"):
         run("invite", project, "--worker", "bob")
+
+
+def test_known_answers_are_of_other_images(corpus: Path, tmp_path: Path) -> None:
+    quick = _settings(tmp_path, "test_questions = 1", "test_attempts = 1", "first_items = 1")
+    with pytest.raises(DeixisError, match=r"corpus has all images of .*corpus; known answers must be of other images"):
+        run("init", corpus, tmp_path / "project.db", "--known", corpus, "--settings", quick)
+    assert not (tmp_path / "project.db").exists()
+    write_corpus(made_up_corpus(40), tmp_path / "forty")
+    write_corpus(made_up_corpus(40).subset(f"image{number}" for number in range(38)), tmp_path / "38")
+    arguments = ["init", tmp_path / "forty", tmp_path / "project.db", "--known", tmp_path / "38", "--settings", quick]
+    made = CliRunner().invoke(app, ["annotate", *map(str, arguments), "--known-each", "6000"])
+    assert f"Left out 38 images that {tmp_path / '38'} has, too" in made.stderr
+    assert "of 2 images are finished" in made.stdout
+    assert "Questions with known answers, at most 6,000 per task: link " in made.stdout
 
 
 def test_a_project_that_cannot_be_served_says_why(corpus: Path, tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def create_project(
     places: dict[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
     durable: bool = True,
-) -> None:
-    """Create a project, completely or not at all.
+) -> dict[str, int]:
+    """Create a project, completely or not at all. Returns the number of verification questions per task.
 
     Args:
         where: a file for SQLite, or a database URL.
@@ -70,7 +70,8 @@ def create_project(
                 schema.set_value(connection, key, value)
             _write_images(connection, sized, settings, len(corpus), progress)
             if known is not None:
-                write_known(connection, known, known_each, settings, chance or Random(0))
+                return write_known(connection, known, known_each, settings, chance or Random(0))
+            return {}
     except BaseException:
         if file is not None:
             _remove_empty(engine, file)
@@ -128,8 +129,13 @@ def _write_images(
             progress(image_id, total)
 
 
-def write_known(connection: Connection, corpus: Corpus, per_task: int, settings: Settings, chance: Random) -> None:
-    """Add verification questions: enough for every test attempt, the rest to be hidden among the work."""
+def write_known(
+    connection: Connection, corpus: Corpus, per_task: int, settings: Settings, chance: Random
+) -> dict[str, int]:
+    """Add verification questions: enough for every test attempt, the rest to be hidden among the work.
+
+    Returns their number per task.
+    """
     tests = settings.test_questions * settings.test_attempts
     by_task = known_questions(corpus, per_task, chance, settings.skip_requirement, link_together=settings.link_together)
     for task, questions in by_task.items():
@@ -140,6 +146,7 @@ def write_known(connection: Connection, corpus: Corpus, per_task: int, settings:
             )
         rows = [_known_row(question, index < tests) for index, question in enumerate(questions)]
         connection.execute(insert(schema.known), rows)
+    return {task: len(questions) for task, questions in by_task.items()}
 
 
 def _known_row(question: KnownQuestion, test: bool) -> dict[str, object]:

@@ -6,6 +6,7 @@ changes are in the database, and killing the process does not lose them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +38,17 @@ from deixis.annotation.taking_back import StaleTask
 from deixis.annotation.trust import Standing
 from deixis.annotation.views import TaskView
 from deixis.annotation.workers import Decision, add_worker, all_decisions, role_of, worker_number
-from deixis.annotation.workflow_records import REVIEW, TASKS, Answer, Document, Fix, Question, Settings, check_answer
+from deixis.annotation.workflow_records import (
+    ADDRESS,
+    REVIEW,
+    TASKS,
+    Answer,
+    Document,
+    Fix,
+    Question,
+    Settings,
+    check_answer,
+)
 from deixis.corpus import Image
 from deixis.errors import DeixisError
 
@@ -100,6 +111,17 @@ class Workbench:
     def close(self) -> None:
         self.engine.dispose()
 
+    @property
+    def last_served(self) -> str:
+        """The address at which `deixis annotate serve` last listened; empty if it never did."""
+        with schema.reading(self.engine) as connection:
+            stored = schema.get_value(connection, "served at") or ""
+        return stored if re.fullmatch(ADDRESS, stored) else ""
+
+    @last_served.setter
+    def last_served(self, address: str) -> None:
+        with_retries(self.engine, lambda connection: schema.set_value(connection, "served at", address))
+
     def change_settings(self, changes: Mapping[str, str]) -> None:
         """Change settings (`deixis annotate settings`). Other processes that have the project open must reopen it."""
 
@@ -142,17 +164,22 @@ class Workbench:
 
         with_retries(self.engine, attempt)
 
-    def reinstate(self, worker: int, task: str | None, reason: str) -> None:
-        """Let a suspended worker start again in a task; without a task, in all those the worker is suspended from."""
+    def reinstate(self, worker: int, task: str | None, reason: str) -> list[str]:
+        """Let a suspended worker start again in a task; without a task, in all those the worker is suspended from.
 
-        def attempt(connection: Connection) -> None:
+        Returns these tasks.
+        """
+
+        def attempt(connection: Connection) -> list[str]:
             role_of(connection, worker)
             standings = standing_store.Standings(connection, worker, self._rules)
-            lost = [each for each in TASKS if standings.of(each) in standing_store.BARRED]
-            for each in lost if task is None else (task,):
+            suspended = [each for each in TASKS if standings.of(each) in standing_store.BARRED]
+            tasks = suspended if task is None else [task]
+            for each in tasks:
                 standing_store.reinstate(connection, worker, each, reason, self._rules, self._clock())
+            return tasks
 
-        with_retries(self.engine, attempt)
+        return with_retries(self.engine, attempt)
 
     # Tasks
 

@@ -6,6 +6,7 @@ questions of the image come and go.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Annotated, Any, Literal
@@ -147,13 +148,14 @@ def about(description: str, **limits: Any) -> msgspec.Meta:
     return msgspec.Meta(description=description, **limits)
 
 
+#: The address of a project's pages.
+ADDRESS = r"https?://[^/\s]+"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a project. The defaults are the paper's where it states them."""
 
-    address: Annotated[
-        str,
-        about("The public address of the pages, such as https://work.example.org.", pattern=r"^(https?://[^/\s]+)?$"),
-    ] = ""
+    address: Annotated[str, about("The public address of the pages, such as https://work.example.org.")] = ""
     solo: Annotated[
         bool,
         about("One person annotates alone: one opinion settles every question, and workers judge their own boxes."),
@@ -214,6 +216,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         about("Suspend a worker whose checked answers are so many times more likely at `bad_error`.", gt=1),
     ] = 100.0
     alarm_drawing: Annotated[float, about("The same for drawing.", gt=1)] = 1000.0
+
+    def __post_init__(self) -> None:
+        if self.address and not re.fullmatch(ADDRESS, self.address):
+            raise ValueError(
+                f"address is {self.address[:100]!r}; it begins with https:// or http:// and has no path, "
+                "as in https://work.example.org"
+            )
 
     @property
     def agreement(self) -> int:

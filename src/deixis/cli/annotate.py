@@ -17,7 +17,7 @@ from deixis.errors import DeixisError, InputError
 if TYPE_CHECKING:
     from deixis.annotation.progress import Progress
     from deixis.annotation.workbench import Workbench
-    from deixis.corpus import Corpus
+    from deixis.corpus import Corpus, Image
 
 app = typer.Typer(
     no_args_is_help=True, help="Annotate captions with chains and boxes: the Flickr30k Entities workflow."
@@ -90,13 +90,16 @@ def init(
     images = cut(open_corpus(corpus, pictures=pictures_in), split or (), None, limit, None)
     if len(images) and not any(image.captions for image in images):
         raise InputError(corpus, NO_CAPTIONS)
+    known_corpus = None if known is None else open_corpus(known)
+    if known_corpus is not None:
+        images = _without_known(images, known_corpus, corpus, str(known))
     places = {"corpus": _lasting(corpus), "pictures": _lasting(pictures_in), "known_corpus": _lasting(known)}
     with progress_bar("Finding mentions") as progress:
-        create_project(
+        questions = create_project(
             project,
             images,
             start=start.value,
-            known=None if known is None else open_corpus(known),
+            known=known_corpus,
             known_each=known_each,
             settings=chosen,
             chance=Random(seed),
@@ -111,6 +114,9 @@ def init(
         print_json(progress_made)
         return
     _print_progress(progress_made)
+    if questions:
+        counts = ", ".join(f"{task} {count:,}" for task, count in questions.items())
+        typer.echo(f"Questions with known answers, at most {known_each:,} per task: {counts}")
     typer.echo(f"Now open it to its workers: deixis annotate serve {shown(project)}")
 
 
@@ -276,6 +282,21 @@ def check(project: ProjectPath, json: Json = False) -> None:
 
 app.command()(simulate)
 app.command()(links)
+
+
+def _without_known(images: Corpus, known: Corpus, corpus: str, known_name: str) -> Corpus:
+    """The images that the known corpus does not have: workers are not tested with what they annotate."""
+
+    def captions(image: Image) -> list[str]:
+        return ["".join(caption.tokens).lower() for caption in image.captions]
+
+    known_captions = {image.id: captions(image) for image in known}
+    new = images.where(lambda image: captions(image) != known_captions.get(image.id))
+    if len(images) and not len(new):
+        raise DeixisError(f"{known_name} has all images of {corpus}; known answers must be of other images")
+    if len(new) < len(images):
+        typer.echo(f"Left out {len(images) - len(new):,} images that {known_name} has, too", err=True)
+    return new
 
 
 def _lasting(path: str | Path | None) -> str:

@@ -50,6 +50,7 @@ def serve(
     from deixis.web.serving import serve as serve_app
 
     def ready(address: str) -> None:
+        workbench.last_served = address
         public = workbench.settings.address or address
         typer.echo(f"Serving {shown(project)} at {address} (Ctrl-C ends it)")
         if public != address:

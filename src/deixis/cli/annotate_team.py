@@ -29,7 +29,7 @@ TaskName = Annotated[
 ]
 WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name.")]
 Reason = Annotated[str, typer.Option(help="Why; it is stored with the decision.")]
-#: Where a project is served if it has no public address.
+#: Where a project is served unless `annotate serve` gets another host or port.
 LOCAL_ADDRESS = "http://127.0.0.1:8765"
 
 
@@ -52,7 +52,9 @@ def invite(
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Where the project is served.", show_default="the project's address, or this machine"),
+        typer.Option(
+            help="Where the project is served.", show_default="the project's address, or where it was last served"
+        ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: name, role, link, last day.")] = False,
     json: Json = False,
@@ -64,11 +66,12 @@ def invite(
     Example: deixis annotate invite project.db --count 20 --csv > links.csv
     """
     from deixis.annotation.accounts import INVITATION_SECONDS, LINK_SECONDS, Accounts
+    from deixis.annotation.schema import shown
     from deixis.cli.output import print_json
 
     with open_project(project) as workbench:
         accounts = Accounts(workbench.engine)
-        base = (address or workbench.settings.address or LOCAL_ADDRESS).rstrip("/")
+        base = (address or workbench.settings.address or workbench.last_served or LOCAL_ADDRESS).rstrip("/")
         if worker is not None:
             number = workbench.worker_number(worker)
             role, seconds = workbench.role_of(number), LINK_SECONDS
@@ -78,7 +81,11 @@ def invite(
             names = _invited(workbench, role, count, earlier, answers, accuracy)
             rows = [(name, role, f"{base}/join#{accounts.invite(role)}") for name in names]
         if not address and not workbench.settings.address:
-            typer.echo(f"These links lead to {LOCAL_ADDRESS}; for another address or port give --address.", err=True)
+            typer.echo(
+                f"The project has no public address, so the links begin with {base}. To store one: "
+                f"deixis annotate settings {shown(project)} address=https://work.example.org",
+                err=True,
+            )
     if not as_csv and not json:
         for name, _, link in rows:
             typer.echo(f"{name}: {link}" if earlier else link)
@@ -149,9 +156,11 @@ def reinstate(
     from deixis.cli.output import print_json
 
     with open_project(project) as workbench:
-        workbench.reinstate(workbench.worker_number(worker), _task(task), reason)
+        tasks = workbench.reinstate(workbench.worker_number(worker), _task(task), reason)
     if json:
         print_json({"worker": worker, "task": task})
+    else:
+        typer.echo(f"{worker} may work again: {', '.join(tasks)}" if tasks else f"{worker} is not suspended")
 
 
 def settings(
