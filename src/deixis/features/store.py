@@ -51,9 +51,9 @@ class FeatureStore:
     >>> from deixis.features.extraction import extract
     >>> from deixis.features.feature_recipe import FeatureRecipe
     >>> from deixis.features.mapper import make_mapper
-    >>> mapper = make_mapper(FeatureRecipe(backbone="efficientnet-lite0", crops="squash"))  # doctest: +SKIP
-    >>> report = extract(open_corpus("scenes:20"), mapper, "scenes.features")  # doctest: +SKIP
-    >>> FeatureStore("scenes.features").image_vectors().shape  # doctest: +SKIP
+    >>> mapper = make_mapper(FeatureRecipe(backbone="efficientnet-lite0", crops="squash"))
+    >>> report = extract(open_corpus("scenes:20"), mapper, "scenes.features")
+    >>> FeatureStore("scenes.features").image_vectors().shape
     (20, 1280)
     """
 

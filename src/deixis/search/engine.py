@@ -128,10 +128,15 @@ class SearchEngine:
         index: the index' folder.
         model: an open model; None opens the one that the index was made with.
 
-    Example, with an index made by `deixis index ~/Pictures --index my-index`:
+    Example, with an index as `deixis index pictures --index my-index` makes it:
 
-    >>> engine = SearchEngine("my-index")  # doctest: +SKIP
-    >>> [hit.path for hit in engine.search("two dogs", count=5).hits]  # doctest: +SKIP
+    >>> from deixis.corpus import open_corpus, write_corpus
+    >>> from deixis.search.indexing import index_folders
+    >>> lost = write_corpus(open_corpus("scenes:8"), "pictures", pictures=True)
+    >>> report = index_folders(Path("my-index"), ["pictures"], load_search_model("deixis-base"), "deixis-base")
+    >>> engine = SearchEngine("my-index")
+    >>> len(engine.search("a ball", count=5).hits)
+    5
     """
 
     def __init__(self, index: str | Path, model: SearchModel | None = None) -> None:

@@ -50,9 +50,9 @@ def train(
     Raises:
         DeixisError: in one line, what is wrong with the recipe, the corpus or the folder.
 
-    Example (run by the tests, from docs/training.md):
-
-        deixis.train("two-branch/demo-sentences", "scenes:40", out="runs/demo", settings={"schedule.epochs": 2})
+    >>> report = train("two-branch/demo-sentences", "scenes:40", out="runs/demo", settings={"schedule.epochs": 2})
+    >>> report.epochs
+    2
     """
     changes = [f"{name}={toml_value(value)}" for name, value in (settings or {}).items()]
     file = load_recipe(recipe, [*changes, *([] if seed is None else [f"seed={seed}"])])
