@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -104,10 +105,15 @@ def test_the_drawings_are_pictures(demo: tuple[Outcome, dict[str, list[Sequence[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["figures site", "figures map", "figures gallery", "localize compare"])
-def test_the_printed_commands_work(demo: tuple[Outcome, dict[str, list[Sequence[str]]]], command: str) -> None:
+def test_the_printed_commands_work_in_under_a_minute(
+    demo: tuple[Outcome, dict[str, list[Sequence[str]]]], command: str
+) -> None:
     outcome, _ = demo
     (printed,) = (each for each in outcome.commands if each.startswith(f"deixis {command} "))
     words = shlex.split(printed)
+    began = process_time()
     answered = CliRunner().invoke(app, words[1:])
     assert answered.exit_code == 0, answered.output
     assert Path(words[-1]).exists()
+    # CPU time of all threads: no less than what one waits on an idle machine.
+    assert process_time() - began < 60

@@ -244,6 +244,8 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
     ask = ("explain", made / "picture.png", sentence, "--model", made / "context", "--against", "A dog.")
     assert json.loads(run(*ask, "--json")[1])["concepts"] == []
     assert "\nOrder:" in run(*ask)[1]
+    plural = ("explain", made / "picture.png", "Two dogs chase a cat.", "--model", made / "context")
+    assert "two nouns, both singular or both plural" in json.loads(run(*plural, "--json")[1])["no_order"]
 
 
 def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: Path) -> None:

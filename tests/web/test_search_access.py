@@ -316,7 +316,10 @@ def test_a_small_picture_that_takes_long_is_refused_and_others_are_served(
 def test_what_is_too_large_or_not_a_picture_is_refused(site: SearchSite) -> None:
     picture = jpeg()
     for kind in ("text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "", "text/html"):
-        assert site.post("/api/similar", picture, kind=kind).status_code == 415
+        refused = site.post("/api/similar", picture, kind=kind)
+        assert refused.status_code == 415
+        assert "Content-Type must say" in refused.json()["error"]
+        assert "image/jpeg" in refused.json()["error"]
     assert site.post("/api/similar", bytes(LARGEST_PICTURE + 1)).status_code == 413
 
     def pieces() -> Iterator[bytes]:

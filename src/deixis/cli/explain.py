@@ -128,7 +128,10 @@ def _order(model: Model, image: Any, tokens: tuple[str, ...], against: str | Non
         except ParserMissing:
             return None, "exchanging roles needs a parser (pip install 'deixis[text]'); or give --against SENTENCE"
         if twin is None:
-            return None, "no two roles of the sentence can be exchanged; give --against SENTENCE"
+            return None, (
+                "not compared, because no two roles can be exchanged: that takes two nouns, both singular or both "
+                "plural, and a verb between them; or give --against SENTENCE"
+            )
         other = twin.tokens
     return order_of(model.score([image], [tokens, other])[0], other), ""
 

@@ -21,6 +21,8 @@ def open_session(graph: bytes | Path, threads: int = 0, sizes: Mapping[str, int]
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    # Threads that wait sleep: where other programs run too, waiting in a loop took three times the CPU time.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # Errors are raised; warnings and less would only disturb.
     options.log_severity_level = 4
     for name, size in (sizes or {}).items():

@@ -25,6 +25,10 @@ LARGEST_BODY = 1 << 20
 #: Seconds that the body of a request may take to come, and a part of an answer to be taken.
 PATIENCE = 60.0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+CONTENT_TYPE = (
+    "the header Content-Type must say what is sent: application/json, or, where a picture is expected, image/jpeg, "
+    "image/png or another image type"
+)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -151,7 +155,7 @@ def refused(method: str, headers: Headers, largest: int) -> JSONResponse | None:
     if safe:
         return None
     if not largest:
-        return JSONResponse({"error": "send JSON"}, 415)
+        return JSONResponse({"error": CONTENT_TYPE}, 415)
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > largest:
         return _too_much()
