@@ -251,6 +251,42 @@ def test_nobody_asks_which_kind_a_recipe_is_of() -> None:
     assert found == []
 
 
+def asks_for_the_class(node: ast.AST) -> set[str]:
+    """The classes that `isinstance(…, classes)` names; of `getattr(model, …)`, the word `getattr`."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return set()
+    if node.func.id in ("getattr", "hasattr") and ast.unparse(node.args[0]) in ("model", "loaded", "self.model"):
+        return {node.func.id}
+    if node.func.id != "isinstance":
+        return set()
+    return {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+
+
+def test_nobody_asks_of_which_class_a_model_is() -> None:
+    """What differs between models is a method of `Model`. A folder knows its own classes, `model.py` every object."""
+    folder_of = dict.fromkeys(("Model", "getattr", "hasattr"), PACKAGE / "model.py")
+    classes = [
+        (node, path)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+    ]
+    for _ in range(6):  # a class is found once its base is: no chain of base classes is longer
+        for node, path in classes:
+            if any(isinstance(base, ast.Name) and base.id in folder_of for base in node.bases):
+                folder_of.setdefault(node.name, path.parent)
+    assert {"SearchModel", "TwoBranchModel", "CaptionerModel", "BundleModel"} <= set(folder_of)
+    places = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno} {name}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.expr)
+        for name in asks_for_the_class(node)
+        if name in folder_of and not path.is_relative_to(folder_of[name])
+    ]
+    assert places == []
+
+
 #: The public interface: a name is added or removed on purpose.
 PUBLIC_NAMES = sorted(
     """

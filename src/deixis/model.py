@@ -25,6 +25,7 @@ from deixis.text.tokens import tokenize, tokens_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from deixis.corpus.records import Caption
     from deixis.features.store import FeatureStore
 
 #: A sentence or a phrase, split and in lower case.
@@ -221,6 +222,11 @@ class Model:
         own |= {name for name, needed in self._implied.items() if own.issuperset(needed) and name not in self.lacks}
         return frozenset(own)
 
+    @property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of its weights by name, for results; empty where they are not known."""
+        return {}
+
     def cannot(self, ability: str) -> CannotError:
         """The error of a method that this model does not have."""
         able = ", ".join(name for name in ABILITIES if name in self.abilities) or "nothing"
@@ -351,11 +357,28 @@ def abilities_of(model: object) -> frozenset[str]:
     return frozenset(name for name in ABILITIES if callable(getattr(model, name, None)))
 
 
+def name_of(model: object) -> str:
+    """The name of a model, or of its class."""
+    return str(getattr(model, "name", "") or type(model).__name__)
+
+
 def has_own_score(model: object) -> bool:
     """Whether a model scores pairs in another way than by the cosine of embeddings."""
     if isinstance(model, Model):
         return "score" in model.abilities and type(model).score is not Model.score
     return "score" in abilities_of(model)
+
+
+def texts_for(model: object, captions: Sequence[Caption]) -> list[Any]:
+    """Captions as a model takes them: a `Model` reads the corpus' own tokens, as in training, other objects strings."""
+    return [tokens_of(caption) if isinstance(model, Model) else caption.text for caption in captions]
+
+
+def score_batches(model: Any, batches: Iterable[Sequence[Any]], texts: Sequence[Any]) -> Iterator[Any]:
+    """Scores of the pictures of each batch with all texts, which a `Model` reads once."""
+    if isinstance(model, Model):
+        return model.score_batches(batches, texts)
+    return (model.score(batch, texts) for batch in batches)
 
 
 class AskedPhrase(NamedTuple):

@@ -23,8 +23,8 @@ from deixis.metrics.ranking import evaluate_ranking
 from deixis.metrics.results import load, save
 from deixis.metrics.score_blocks import MatrixScores
 from deixis.model import has_own_score, store_images
-from deixis.papers.entities_cca.combination import WeightedDistance
-from deixis.papers.two_branch.combination import CombinedDistance
+from deixis.papers.entities_cca.weighted_distance import WeightedDistance
+from deixis.papers.two_branch.combined_distance import CombinedDistance
 from deixis.papers.two_branch.joint_task import JointKind, JointModule
 from deixis.papers.two_branch.task import TwoBranchKind
 from deixis.text.featurizers import TextRecipe, fit_text_features

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deixis.adapters.bundles import BACKBONE, PICTURES, TEXTS, VOCABULARY, Bundle, preprocessing, usual_relevance
+from deixis.adapters.bundles import (
+    BACKBONE,
+    PICTURES,
+    TEXTS,
+    VOCABULARY,
+    WEIGHTS,
+    Bundle,
+    preprocessing,
+    usual_relevance,
+)
 from deixis.adapters.graph_runner import ANY, Array, GraphRunner
 from deixis.adapters.search_model import (
     TEXT_BATCH,
@@ -52,6 +61,11 @@ class OnnxModel(PreparedModel):
         )
         self.vocabulary = Vocabulary.load(bundle.file(VOCABULARY))
         self.known_words = self.vocabulary
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """Bundles with the same networks for search may have another captioner or grounding: see `bundle_sha256`."""
+        return {**super().hashes, "bundle_sha256": self._manifest.files[WEIGHTS].sha256}
 
     def prepare(self, picture: Picture) -> Bytes:
         return squashed(picture, self._manifest.side)

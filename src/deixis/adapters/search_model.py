@@ -75,6 +75,10 @@ class SearchModel(Model):
     #: The words of its training texts with their counts; None if unknown.
     known_words: Vocabulary | None = None
 
+    @property
+    def hashes(self) -> dict[str, str]:
+        return {"weights_sha256": self.identity.weights_sha256}
+
     def prepare(self, picture: Picture) -> Any:
         """Input of `embed_prepared` for one picture; called from several threads."""
         return picture

@@ -39,7 +39,7 @@ from deixis.base.pictures_task import PictureRecipe, load_text_tower
 from deixis.base.text_tower import TowerRecipe
 from deixis.errors import DeixisError
 from deixis.papers.dvsa.captioner_model import CaptionerModel
-from deixis.papers.dvsa.captioner_task import CaptioningRecipe
+from deixis.papers.dvsa.captioner_task import CaptionerKind, CaptioningRecipe
 from deixis.text.featurizers import TokenIds
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.loading_limits import loading
@@ -241,9 +241,8 @@ def _captioner(run: Path | None, dim: int) -> CaptionerModel | None:
         raise DeixisError(f"{run}: is not a captioner of whole pictures")
     if not any(features.backbone.startswith(TOWER_PREFIX) for features in read_plan(run).features):
         raise DeixisError(f"{run}: was not trained on features of a tower ({TOWER_PREFIX}…)")
-    model = load_run(run, CPU)
-    assert isinstance(model, CaptionerModel)
-    return model
+    with loading(run):
+        return CaptionerKind().load_model(run, recipe, CPU)
 
 
 def _settings(model: CaptionerModel, side: int, match: float) -> dict[str, Any]:

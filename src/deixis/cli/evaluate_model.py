@@ -141,15 +141,5 @@ def two_objects(model: Any, corpus: Any, split: str, *, seed: Seed = 0) -> Any:
 
 
 def named_model(model: Model) -> dict[str, str]:
-    """The model as results name it, with the hash of its weights where it knows that.
-
-    `weights_sha256` is that of the networks for search; a bundle with these and another captioner or grounding has
-    another `bundle_sha256`, the hash of its file of weights.
-    """
-    from deixis.adapters.bundles import WEIGHTS
-
-    identity, bundle = getattr(model, "identity", None), getattr(model, "bundle", None)
-    hashes = {} if identity is None else {"weights_sha256": identity.weights_sha256}
-    if bundle is not None:
-        hashes["bundle_sha256"] = bundle.manifest.files[WEIGHTS].sha256
-    return {"model": model.name, **hashes}
+    """The model as results name it, with the hashes of its weights."""
+    return {"model": model.name, **model.hashes}

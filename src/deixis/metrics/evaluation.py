@@ -17,8 +17,7 @@ from deixis.features.store import FeatureStore
 from deixis.metrics.ranking import TIES, evaluate_ranking
 from deixis.metrics.results import Protocol, Result, corpus_reference, make_result
 from deixis.metrics.score_blocks import EmbeddingScores, MatrixScores, Scores, tie_tolerance
-from deixis.model import Model, abilities_of, has_own_score, store_images
-from deixis.text.tokens import tokens_of
+from deixis.model import abilities_of, has_own_score, name_of, score_batches, store_images, texts_for
 from deixis.vision.reading import read_picture
 
 
@@ -69,16 +68,14 @@ def evaluate(
     images = corpus.images if split is None else corpus.split(split).images
     store = FeatureStore(features) if isinstance(features, str | Path) else features
     captions = [(index, caption) for index, image in enumerate(images) for caption in image.captions]
-    # Models of Deixis read the corpus' own tokens, as in training.
-    ours = isinstance(model, Model)
-    texts: list[Any] = [tokens_of(caption) if ours else caption.text for _, caption in captions]
+    texts = texts_for(model, [caption for _, caption in captions])
     batches = _batches(corpus, images, store, batch_size)
     scores = _scores(model, batches, texts)
     expected = (len(images), len(texts))
     if scores.shape != expected:
-        raise DeixisError(f"{_name(model)} gave scores of shape {scores.shape}, not {expected} (images, captions)")
+        raise DeixisError(f"{name_of(model)} gave scores of shape {scores.shape}, not {expected} (images, captions)")
     ranking = evaluate_ranking(scores, np.array([image for image, _ in captions], np.int64), folds=folds)
-    parameters: dict[str, Any] = {"model": _name(model), "folds": folds, "tie_tolerance": tie_tolerance(scores)}
+    parameters: dict[str, Any] = {"model": name_of(model), "folds": folds, "tie_tolerance": tie_tolerance(scores)}
     if store is not None:
         parameters["features"] = store.fingerprint[:16]
     return make_result(
@@ -103,15 +100,13 @@ def _batches(
 
 def _scores(model: Any, batches: Iterator[list[Any]], texts: list[Any]) -> Scores:
     if has_own_score(model):
-        # Models of Deixis read the captions once, not with every batch.
-        ours = isinstance(model, Model)
-        scored = model.score_batches(batches, texts) if ours else (model.score(batch, texts) for batch in batches)
+        scored = score_batches(model, batches, texts)
         return MatrixScores(_stacked([_matrix(model, "score", scores) for scores in scored]))
     if {"embed_images", "embed_texts"} <= abilities_of(model):
         encoded = _matrix(model, "embed_texts", model.embed_texts(texts))
         pictures = _stacked([_matrix(model, "embed_images", model.embed_images(batch)) for batch in batches])
         return EmbeddingScores(pictures, encoded)
-    raise DeixisError(f"{_name(model)} has neither embed_images and embed_texts nor score")
+    raise DeixisError(f"{name_of(model)} has neither embed_images and embed_texts nor score")
 
 
 def _stacked(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -126,9 +121,5 @@ def _matrix(model: Any, method: str, answer: Any) -> npt.NDArray[Any]:
     """What a method returned, as a matrix: a list, an array, or a tensor on any device."""
     matrix = np.asarray(answer.detach().cpu() if hasattr(answer, "detach") else answer)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        raise DeixisError(f"{_name(model)}.{method} gave {matrix.dtype} of shape {matrix.shape}, not a matrix")
+        raise DeixisError(f"{name_of(model)}.{method} gave {matrix.dtype} of shape {matrix.shape}, not a matrix")
     return matrix
-
-
-def _name(model: Any) -> str:
-    return str(getattr(model, "name", "") or type(model).__name__)

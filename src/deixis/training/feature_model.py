@@ -171,6 +171,10 @@ class FeatureModel(SearchModel):
         """All batches at once: features are small, and the texts are read once."""
         yield self.score([features for images in batches for features in self.features_of(images)], texts)
 
+    @property
+    def hashes(self) -> dict[str, str]:
+        return {} if self.run is None else {"weights_sha256": self.run.weights_sha256}
+
     def look(self, image: ImageInput) -> ImageFeatures:
         """The features of a picture."""
         return self.features_of([image])[0]

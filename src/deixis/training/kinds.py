@@ -29,8 +29,8 @@ KINDS: dict[str, str] = {
 
 #: Table rows that two runs fill together.
 COMBINATIONS: tuple[str, ...] = (
-    "deixis.papers.entities_cca.combination:COMBINATION",
-    "deixis.papers.two_branch.combination:COMBINATION",
+    "deixis.papers.entities_cca.weighted_distance:COMBINATION",
+    "deixis.papers.two_branch.combined_distance:COMBINATION",
 )
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deixis.papers.entities_cca.combination import weighted_distances
 from deixis.papers.entities_cca.reference import region_phrase_distance
-from deixis.papers.two_branch.combination import combined_distances
+from deixis.papers.entities_cca.weighted_distance import weighted_distances
+from deixis.papers.two_branch.combined_distance import combined_distances
 from deixis.training.region_distances import region_phrase_distances
 
 

@@ -52,10 +52,20 @@ def ranking_loss(
     >>> ranking_loss(images, images, torch.eye(3, dtype=torch.bool))
     tensor(0.)
     """
-    distance, contrast = pairwise_distance(images, texts), contrast_of(match, negative)
-    image_to_text = hardest_triplets(distance, contrast.match_texts, contrast.negative_texts, margin, hardest)
-    text_to_image = hardest_triplets(distance.T, contrast.match_images, contrast.negative_images, margin, hardest)
+    image_to_text, text_to_image = cross_modal_triplets(images, texts, contrast_of(match, negative), margin, hardest)
     return weights[0] * image_to_text.sum() + weights[1] * text_to_image.sum()
+
+
+def cross_modal_triplets(
+    images: Tensor, texts: Tensor, contrast: Contrast, margin: float, hardest: int, candidates: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The terms of the first and of the second sum of eq. 6; texts are contrasted with `candidates`, or `images`."""
+    distance = pairwise_distance(images, texts)
+    to_candidates = None if candidates is None else pairwise_distance(texts, candidates)
+    return (
+        hardest_triplets(distance, contrast.match_texts, contrast.negative_texts, margin, hardest),
+        hardest_triplets(distance.T, contrast.match_images, contrast.negative_images, margin, hardest, to_candidates),
+    )
 
 
 def neighbourhood_loss(
@@ -110,7 +120,7 @@ def hardest_triplets(
     return ((margin + near)[:, :, None] - nearest[:, None]).relu()
 
 
-def kept_triplets(match: Tensor, negative: Tensor, hardest: int) -> Tensor:
+def triplet_count(match: Tensor, negative: Tensor, hardest: int) -> Tensor:
     """How many triplets `hardest_triplets` keeps, zeros included: each match with its nearest negatives, at most K."""
     return (match.sum(1) * negative.sum(1).clamp(max=hardest)).sum()
 
@@ -139,7 +149,7 @@ class RankingRecipe(Struct, tag="ranking", tag_field="kind", frozen=True, forbid
 
 
 class RankingLoss(nn.Module):
-    """Eq. 6 with the weights of a recipe. Sums with weight 0, or without masks in the batch, are skipped.
+    """Eq. 6 with the weights of a recipe. Sums with weight 0, or without masks in the batch, are left out.
 
     Algorithm 1 gives K for the two cross-modal sums; the two sums of the constraints use the same K. The part
     `triplets` counts the cross-modal triplets that are kept, as the paper does (5,378 and 10,756 per batch on average),
@@ -153,22 +163,18 @@ class RankingLoss(nn.Module):
     def forward(self, images: Tensor, texts: Tensor, contrast: Contrast, candidates: Tensor | None = None) -> Loss:
         margin, hardest = self.recipe.margin, self.recipe.hardest
         to_text, to_image, among_images, among_texts = self.recipe.weights
-        total, kept, above_zero = (images.new_zeros(()) for _ in range(3))
+        total, triplets, above_zero = (images.new_zeros(()) for _ in range(3))
         parts: dict[str, Tensor] = {}
-        distance = pairwise_distance(images, texts)
-        if to_text:
-            masks = contrast.match_texts, contrast.negative_texts
-            hinges = hardest_triplets(distance, *masks, margin, hardest)
-            parts["image_to_text"] = hinges.sum()
-            total, above_zero = total + to_text * parts["image_to_text"], above_zero + (hinges.detach() > 0).sum()
-            kept = kept + kept_triplets(*masks, hardest)
-        if to_image:
-            others = None if candidates is None else pairwise_distance(texts, candidates)
-            masks = contrast.match_images, contrast.negative_images
-            hinges = hardest_triplets(distance.T, *masks, margin, hardest, others)
-            parts["text_to_image"] = hinges.sum()
-            total, above_zero = total + to_image * parts["text_to_image"], above_zero + (hinges.detach() > 0).sum()
-            kept = kept + kept_triplets(*masks, hardest)
+        image_to_text, text_to_image = cross_modal_triplets(images, texts, contrast, margin, hardest, candidates)
+        for name, weight, hinges, match, negative in (
+            ("image_to_text", to_text, image_to_text, contrast.match_texts, contrast.negative_texts),
+            ("text_to_image", to_image, text_to_image, contrast.match_images, contrast.negative_images),
+        ):
+            if weight:
+                parts[name] = hinges.sum()
+                total = total + weight * parts[name]
+                triplets = triplets + triplet_count(match, negative, hardest)
+                above_zero = above_zero + (hinges.detach() > 0).sum()
         for name, weight, embeddings, same, different in (
             ("image_to_image", among_images, images, contrast.same_images, contrast.different_images),
             ("text_to_text", among_texts, texts, contrast.same_texts, contrast.different_texts),
@@ -176,7 +182,7 @@ class RankingLoss(nn.Module):
             if weight and same is not None and different is not None:
                 parts[name] = neighbourhood_loss(embeddings, same, different, margin=margin, hardest=hardest)
                 total = total + weight * parts[name]
-        counts = {"triplets": kept, "triplets_above_zero": above_zero}
+        counts = {"triplets": triplets, "triplets_above_zero": above_zero}
         return Loss(total, {name: value.detach() for name, value in parts.items()} | counts)
 
 
