@@ -19,7 +19,6 @@ import typer
 
 import deixis
 from deixis.cli import app
-from deixis.cli.grouped_help import GROUPS, OTHERS
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.metrics.paper_tables import PAPERS, paper_title
 from deixis.training.kinds import KINDS, kind_of
@@ -33,10 +32,8 @@ NOTICE = "Written by `python scripts/write_reference.py`; do not edit."
 
 def pages() -> dict[str, str]:
     """The pages by file name."""
-    commands = {f"commands-{_slug(group)}.md": _commands_page(group) for group in GROUPS if group != OTHERS}
     return {
-        **commands,
-        "commands-results.md": _commands_page("Research", later=True),
+        **{name: _commands_page(title, commands) for name, (title, commands) in _commands_pages().items()},
         "recipes.md": _recipes_page("Recipes", MORE, other=f" [Concepts and order, DVSA]({MORE_PAGE})."),
         MORE_PAGE: _recipes_page(MORE_TITLE, {*PAPERS, "base"} - MORE, other=" [Other recipes](recipes.md)."),
         "settings.md": _settings_page(),
@@ -44,27 +41,34 @@ def pages() -> dict[str, str]:
         "annotation-settings.md": _annotation_settings_page(),
         "equations.md": _equations_page(),
         "api.md": _api_page(),
+        **{name: _api_details_page(title, names) for name, (title, names) in _api_pages().items()},
     }
 
 
-def _slug(text: str) -> str:
-    return text.lower().replace("your ", "").replace(" ", "-")
+def _commands_pages() -> dict[str, tuple[str, list[str]]]:
+    """Title and top commands of every page of commands, by file name; what no page names is on the first one."""
+    named = {
+        "commands-training.md": ("training", ["train", "recipes", "reproduce", "align", "localize", "runs", "export"]),
+        "commands-evaluation.md": ("evaluation", ["evaluate"]),
+        "commands-results.md": ("results and figures", ["results", "figures"]),
+        "commands-data.md": ("corpora and features", ["corpus", "extract"]),
+        "commands-text.md": ("text and proposals", ["text", "proposals"]),
+        "commands-annotation.md": ("annotation", ["annotate"]),
+    }
+    elsewhere = {command for _, commands in named.values() for command in commands}
+    rest = [name for name in typer.main.get_command(app).commands if name not in elsewhere]  # type: ignore[attr-defined]
+    return {"commands-photos.md": ("your photos", rest), **named}
 
 
-#: Commands of research that are used after training, on a page of their own.
-LATER = {"runs", "results", "localize", "figures", "export"}
-
-
-def _commands_page(group: str, *, later: bool = False) -> str:
+def _commands_page(title: str, commands: Collection[str]) -> str:
+    program = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     sections = [
         _command_section(f"{name}{f' {below}' if below else ''}", command)
-        for name, top in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
-        if getattr(top, "rich_help_panel", None) == group and (name in LATER) == later
-        for below, command in _walk(top)
+        for name in commands
+        for below, command in _walk(program[name])
     ]
-    title = "Commands: results, figures and export" if later else f"Commands: {group.lower()}"
     intro = "Every command also has `-h`. [Exit codes and environment variables](environment.md)."
-    return "\n\n".join([f"# {title}", f"{NOTICE} {intro}", *sections]) + "\n"
+    return "\n\n".join([f"# Commands: {title}", f"{NOTICE} {intro}", *sections]) + "\n"
 
 
 def _walk(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -108,18 +112,38 @@ def _help(parameter: Any, context: Any) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _api_page() -> str:
-    """The public names of `deixis` and `deixis.metrics`; mkdocstrings adds signatures and docstrings."""
-    homes = {**{name: home for home, names in deixis._HOMES.items() for name in names}}
-    rows = [f"| `deixis.{name}` | {_summary(getattr(deixis, name))} |" for name in sorted(homes, key=str.lower)]
+def _api_pages() -> dict[str, tuple[str, list[str]]]:
+    """Title and dotted names of every page with docstrings, by file name."""
+    names = [f"{home}.{name}" for home, below in deixis._HOMES.items() for name in below]
+    names.sort(key=lambda dotted: dotted.rpartition(".")[2].lower())
+    corpus = [name for name in names if name.startswith("deixis.corpus.")]
+    papers = [name for name in names if name.startswith("deixis.papers.")]
     metrics = sorted(deixis.metrics.__all__, key=str.lower)
-    metric_rows = [f"| `deixis.metrics.{name}` | {_summary(getattr(deixis.metrics, name))} |" for name in metrics]
-    head = "| name | what it is |\n|---|---|"
-    sections = [f"::: {home}.{name}" for name, home in sorted(homes.items(), key=lambda item: item[0].lower())]
-    sections += [f"::: {getattr(deixis.metrics, name).__module__}.{name}" for name in metrics]
-    intro = f"{NOTICE} Examples: [Python](../python.md), [for researchers](../research.md)."
-    parts = ["# Python API", intro, "\n".join([head, *rows]), "\n".join([head, *metric_rows]), "## Details", *sections]
+    return {
+        "api-models.md": ("models, search, training, errors", [n for n in names if n not in (*corpus, *papers)]),
+        "api-corpus.md": ("corpora", corpus),
+        "api-papers.md": ("networks of the papers", papers),
+        "api-metrics.md": ("metrics", [f"{getattr(deixis.metrics, name).__module__}.{name}" for name in metrics]),
+    }
+
+
+def _api_page() -> str:
+    """Every public name with its summary, and a link to its docstring."""
+    parts = ["# Python API", f"{NOTICE} Examples: [Python](../python.md), [for researchers](../research.md)."]
+    for page, (title, names) in _api_pages().items():
+        package = "deixis.metrics" if page == "api-metrics.md" else "deixis"
+        rows = [
+            f"| [`{package}.{name}`]({page}) | {_summary(getattr(sys.modules[package], name))} |"
+            for name in (dotted.rpartition(".")[2] for dotted in names)
+        ]
+        parts += [f"## {title.capitalize()}", "\n".join(["| name | what it is |", "|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
+
+
+def _api_details_page(title: str, names: Collection[str]) -> str:
+    """Names of which mkdocstrings shows signatures and docstrings."""
+    intro = f"{NOTICE} The site shows the docstrings here. [All names](api.md)."
+    return "\n\n".join([f"# Python API: {title}", intro, *(f"::: {name}" for name in names)]) + "\n"
 
 
 def _summary(value: Any) -> str:
@@ -167,6 +191,7 @@ def _recipes_page(title: str, without: set[str], *, other: str) -> str:
 
 
 PAIRS, BASE = ("cca", "sentences", "phrases", "joint"), ("base", "grounding", "pictures")
+SEQUENCES = ("hm-lstm", "alignment", "captioner")
 TOML = "Settings are TOML; `a.b` is `b` in the table `[a]`, or `--set a.b=VALUE` on the command line."
 
 
@@ -181,10 +206,11 @@ def _settings_page() -> str:
 
 
 def _kinds_pages() -> dict[str, tuple[str, Collection[str]]]:
-    others = [kind for kind in KINDS if kind not in (*PAIRS, *BASE)]
+    others = [kind for kind in KINDS if kind not in (*PAIRS, *SEQUENCES, *BASE)]
     return {
         "settings-two-branch.md": ("Settings: CCA and two-branch networks", PAIRS),
-        "settings-networks.md": ("Settings: HM-LSTM, concepts and order, alignments", others),
+        "settings-sequences.md": ("Settings: HM-LSTM, alignments, captions", SEQUENCES),
+        "settings-concepts.md": ("Settings: concepts and order", others),
         "settings-base.md": ("Settings: deixis-base and its parts", BASE),
     }
 
@@ -275,7 +301,6 @@ def _comments(struct: type) -> dict[str, str]:
 
 
 def main() -> None:
-    REFERENCE.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
 

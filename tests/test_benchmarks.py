@@ -26,23 +26,17 @@ def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_the_document_of_scale_says_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = script("scale", monkeypatch)
-    told = scale.record(scale.PICTURES, scale.NODES)
-    assert json.loads((scale.BENCHMARKS / "scale.json").read_text("utf-8")) == told, "run python benchmarks/scale.py"
-    assert (ROOT / "docs" / "scale.md").read_text("utf-8") == scale.document(told), "run python benchmarks/scale.py"
+    record = scale.record(scale.PICTURES, scale.NODES)
+    assert json.loads((scale.BENCHMARKS / "scale.json").read_text("utf-8")) == record, "run python benchmarks/scale.py"
+    assert (ROOT / "docs" / "scale.md").read_text("utf-8") == scale.document(record), "run python benchmarks/scale.py"
 
 
-def test_the_document_of_performance_says_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    performance = script("performance", monkeypatch)
-    written = (ROOT / "docs" / "performance.md").read_text("utf-8").splitlines()
-    told = (
-        *performance.table(),
-        *performance.cca(),
-        *performance.floors(),
-        *performance.launches(),
-        *performance.backbone(),
-    )
-    stale = [line for line in told if line not in written]
-    assert not stale, "run python benchmarks/performance.py docs"
+def test_the_pages_about_performance_say_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    script("performance", monkeypatch)
+    pages = script("performance_pages", monkeypatch).pages()
+    stale = [name for name, text in pages.items() if (ROOT / "docs" / name).read_text("utf-8") != text]
+    assert stale == [], "run python benchmarks/performance.py docs"
+    assert {*pages} == {path.name for path in ROOT.glob("docs/performance*.md")}
 
 
 def test_a_step_that_ends_at_another_loss_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +53,15 @@ def test_a_step_that_ends_at_another_loss_is_no_row(monkeypatch: pytest.MonkeyPa
 def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     performance = script("performance", monkeypatch)
     listed = {benchmark.script for benchmark in performance.benchmarks(ROOT)} | set(performance.BY_HAND)
-    helpers = {"performance.py", "choosing.py", "figures.py", "plain_loop.py", "roofline.py", "reporting.py"}
+    helpers = {
+        "performance.py",
+        "performance_pages.py",
+        "choosing.py",
+        "figures.py",
+        "plain_loop.py",
+        "roofline.py",
+        "reporting.py",
+    }
     helpers |= {"photo_collections.py", "relevance.py", "without.py", "presence.py", "with_example.py"}
     assert listed | helpers == {path.name for path in (ROOT / "benchmarks").glob("*.py")}
 

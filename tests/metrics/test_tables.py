@@ -11,6 +11,7 @@ import pytest
 
 from deixis.errors import DeixisError
 from deixis.metrics.paper_tables import find_tables, paper_tables
+from deixis.metrics.result_pages import pages
 from deixis.metrics.result_tables import as_data, compare, markdown
 from deixis.metrics.results import BoxSupervision, CorpusReference, FormerRecipe, Protocol, Recipe, Result, make_result
 
@@ -194,3 +195,25 @@ def test_every_line_of_a_table_has_as_many_cells_as_its_head() -> None:
         if block.startswith("|"):
             widths = {line.replace("\\|", "").count("|") for line in block.splitlines()}
             assert len(widths) == 1, block
+
+
+def test_a_page_shows_main_figures_and_leaves_counts_and_breakdowns_to_the_files() -> None:
+    metrics = {"order": {"accuracy": 66.0, "pairs": 2304, "by_type": {"people": 70.0}}, "random": {"accuracy": 50.0}}
+    results = {f"base/{name}.json": result(rows=[], seed=None, metrics=metrics) for name in ("a",)}
+    text = pages(compare(results), "deixis results pages", "../../results")["base.md"]
+    assert cells(text.splitlines()[-1]) == ["order accuracy", "66.0"]
+    assert "[file](../../results/base/a.json)" in text
+
+
+def test_many_results_show_the_first_figure_of_every_group() -> None:
+    group = dict.fromkeys(("accuracy", "other_pictures", "likelihood", "ratio"), 50.0)
+    results = {
+        f"base/{seed}.json": result(rows=[], corpus=msgspec.structs.replace(CORPUS, name=str(seed)), metrics={
+            "colour": group, "number": group, "role": group
+        })
+        for seed in range(8)
+    }  # fmt: skip
+    text = pages(compare(results), "deixis results pages", "../../results")["base.md"]
+    head = cells(next(line for line in text.splitlines() if line.startswith("| Result")))
+    assert len(head) == 8
+    assert {"colour accuracy", "number accuracy", "role accuracy", "role other pictures"} <= {*head}

@@ -155,7 +155,8 @@ def write_pages(
     """
     from deixis.cli.output import print_json
     from deixis.files import write_text
-    from deixis.metrics.result_tables import compare, pages
+    from deixis.metrics.result_pages import pages
+    from deixis.metrics.result_tables import compare
     from deixis.metrics.results import load_folder
 
     check_free(out, force)

@@ -26,7 +26,8 @@ LONGEST = 30
 #: Column heads for people; other names are shown as they are.
 _HEADS = {
     "image_to_text": "image→text", "text_to_image": "text→image", "sentence_to_sentence": "sentence→sentence",
-    "region_to_phrase": "region→phrase", "mean_recall": "mR", "median_rank": "Med r", "ap_nms": "AP-NMS",
+    "region_to_phrase": "region→phrase", "phrase_to_region": "phrase→region",
+    "mean_recall": "mR", "median_rank": "Med r", "ap_nms": "AP-NMS",
     "instances": "#instances", "chains": "#chains", "mentions_per_chain": "mentions/chain",
     "boxes_per_chain": "boxes/chain", "training_pairs": "training pairs",
 }  # fmt: skip
@@ -103,58 +104,18 @@ def markdown(comparison: Comparison, tables: Sequence[PaperTable], *, with_other
     for paper in PAPERS:
         of_paper = [table for table in tables if table.paper == paper]
         if of_paper:
-            parts.append(f"## {paper}: {_text(paper_title(paper))}")
-            parts += [_table(comparison, table) for table in of_paper]
+            parts.append(f"## {paper}: {markdown_text(paper_title(paper))}")
+            parts += [table_section(comparison, table) for table in of_paper]
     if with_others and comparison.others:
         parts.append("## Other results")
-        parts += _by_protocol(comparison.others)
+        parts += [_others(name, entries) for name, entries in by_protocol(comparison.others).items()]
     return "\n\n".join(parts) + "\n"
 
 
-def pages(comparison: Comparison, command: str, files: str) -> dict[str, str]:
-    """Markdown pages by file name: two per paper (its tables, and other results), one per other folder, and an index.
-
-    Args:
-        command: the command that writes the pages, which each page names.
-        files: the path from a page to the folder of result files; every row of ours links to its files.
-    """
-    intro = f"Written by `{command}`; do not edit. {_PAGE_INTRO}"
-    folders = {_folder(entry) for entry in comparison.others}
-    written, listed = {}, []
-    for name in [*PAPERS, *sorted(folders - {*PAPERS})]:
-        title = paper_title(name) if name in PAPERS else f"Other results: {name}"
-        others = [entry for entry in comparison.others if _folder(entry) == name]
-        tables = [table for table in paper_tables().values() if table.paper == name]
-        if tables:
-            written[f"{name}.md"] = _page(title, intro, [_table(comparison, table, files) for table in tables])
-            listed.append(f"- [{_text(title)}]({name}.md): {len(tables)} tables")
-        if others:
-            page, more = (f"{name}-other.md", f"{title}: other results") if tables else (f"{name}.md", title)
-            written[page] = _page(more, intro, _by_protocol(others, files))
-            listed.append(f"- [{_text(more)}]({page}): {len(others)} results")
-    written["index.md"] = "\n\n".join(["# Results", intro, "\n".join(listed)]) + "\n"
-    return written
-
-
-def _page(title: str, intro: str, sections: Sequence[str]) -> str:
-    text = "\n\n".join([f"# {_text(title)}", intro, *sections])
-    return text.replace("\n### ", "\n## ") + "\n"
-
-
-_PAGE_INTRO = (
-    "Rows of the papers are as printed; ours are below them in bold, with links to their result files by seed: a "
-    "single run, or the mean ± the standard deviation over seeds. Recalls are percentages, and ties count against the "
-    "model. A result file has the recipe, the corpus, the protocol, the versions and the command."
-)
-
-
-def _folder(entry: Entry) -> str:
-    return entry.files[0].partition("/")[0]
-
-
-def _by_protocol(entries: Sequence[Entry], files: str | None = None) -> list[str]:
+def by_protocol(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Entries by the name of their protocol, in the order of these names."""
     names = sorted({entry.first.protocol.name for entry in entries})
-    return [_others(name, [entry for entry in entries if entry.first.protocol.name == name], files) for name in names]
+    return {name: [entry for entry in entries if entry.first.protocol.name == name] for name in names}
 
 
 def as_data(comparison: Comparison, tables: Sequence[PaperTable], *, with_others: bool = True) -> dict[str, Any]:
@@ -186,83 +147,73 @@ def as_data(comparison: Comparison, tables: Sequence[PaperTable], *, with_others
     }
 
 
-def _table(comparison: Comparison, table: PaperTable, files: str | None = None) -> str:
+def table_section(comparison: Comparison, table: PaperTable, files: str | None = None) -> str:
     """One paper's table: each row as printed, ours under it with links to `files`, or with notes below the table."""
     entries = comparison.of_table(table)
     grouped = any(row.group for row in table.rows)
-    head = ["Part"] * grouped + ["Row"] + [_head(key) for key in table.keys]
+    head = ["Part"] * grouped + ["Row"] + [column_head(key) for key in table.keys]
     decimals = [_decimals(cells) for cells in zip(*(row.cells for row in table.rows), strict=True)]
     lines = []
     for row in table.rows:
         settings = f" ({', '.join(row.settings)})" if row.settings else ""
-        lines.append([_text(row.group)] * grouped + [_text(row.label + settings), *row.cells])
+        lines.append([markdown_text(row.group)] * grouped + [markdown_text(row.label + settings), *row.cells])
         for entry in comparison.of_row(table, row):
             figures = entry.figures()
             places = [_place(row, key) for key in table.keys]
             if any(path in figures for path in places):
                 cells = [_ours(figures.get(path), digits) for path, digits in zip(places, decimals, strict=True)]
-                label = f"[{entries.index(entry) + 1}]" if files is None else _links(entry, files)
+                label = f"[{entries.index(entry) + 1}]" if files is None else file_links(entry, files)
                 lines.append([""] * grouped + [f"↳ Deixis {label}", *cells])
-    table_number = table.id.removeprefix("table").removeprefix("-")
-    parts = [f"### Table {table_number}: {_text(table.title)}", _grid(head, lines, texts=1 + grouped)]
+    parts = [
+        f"### Table {table_number(table)}: {markdown_text(table.title)}",
+        grid_text(head, lines, texts=1 + grouped),
+    ]
     if table.corpus:
         ours = list(dict.fromkeys(_corpus(entry) for entry in entries))
         ours_text = "; ".join(ours) if ours else "no result in the folder that was read"
-        parts.insert(1, f"Paper: {_text(table.corpus)}. Deixis: {ours_text}.")
+        parts.insert(1, f"Paper: {markdown_text(table.corpus)}. Deixis: {ours_text}.")
     if table.note:
-        parts.append(f"Note: {_text(table.note)}")
+        parts.append(f"Note: {markdown_text(table.note)}")
     if files is None:
         parts += _notes(entries)
     return "\n\n".join(parts)
 
 
-def _links(entry: Entry, folder: str) -> str:
+def table_number(table: PaperTable) -> str:
+    return table.id.removeprefix("table").removeprefix("-")
+
+
+def file_links(entry: Entry, folder: str) -> str:
     """A link to each result file, named by its seed."""
     names = [str(result.seed) if result.seed is not None else "file" for result in entry.results]
     return " ".join(f"[{name}]({folder}/{file})" for name, file in zip(names, entry.files, strict=True))
 
 
-def _others(protocol: str, entries: Sequence[Entry], files: str | None = None) -> str:
-    """Results of one protocol that name no row; entries or figures, whichever are fewer, are the columns.
-
-    With links to `files`, counts and breakdowns are left to the files.
-    """
+def _others(protocol: str, entries: Sequence[Entry]) -> str:
+    """Results of one protocol that name no row, with notes below."""
     figures = [entry.figures() for entry in entries]
-    if files is not None:
-        figures = [
-            {name: value for name, value in every.items() if _is_main(name) and name not in entry.first.counts}
-            for every, entry in zip(figures, entries, strict=True)
-        ]
     members: dict[str, set[str]] = {}
     for name in (name for figure in figures for name in figure):
-        whole, member = _breakdown(name)
+        whole, member = breakdown(name)
         members.setdefault(whole, set()).add(member)
     long = {whole: len(values) for whole, values in members.items() if whole and len(values) > LONGEST}
-    names = list(dict.fromkeys(name for values in figures for name in values if _breakdown(name)[0] not in long))
-    makers = [
-        f"{_maker(entry)} [{position}]" if files is None else f"{_name(entry)} {_links(entry, files)}"
-        for position, entry in enumerate(entries, 1)
-    ]
-    grid = [["Metric", *makers]]
-    grid += [[_code(name), *(_figure(values.get(name), None) for values in figures)] for name in names]
+    names = list(dict.fromkeys(name for values in figures for name in values if breakdown(name)[0] not in long))
+    grid = [["Metric", *(f"{_maker(entry)} [{position}]" for position, entry in enumerate(entries, 1))]]
+    grid += [[_code(name), *(format_figure(values.get(name), None) for values in figures)] for name in names]
+    # Entries or figures, whichever are fewer, are the columns.
     if len(entries) > len(names):
         grid = [list(column) for column in zip(*grid, strict=True)]
         grid[0][0] = "Result"
-    parts = [f"### {_text(protocol)}", _grid(grid[0], grid[1:], texts=1)]
-    if long and files is None:
+    parts = [f"### {markdown_text(protocol)}", grid_text(grid[0], grid[1:], texts=1)]
+    if long:
         left = ", ".join(f"{_code(whole)} ({count:,})" for whole, count in long.items())
         parts.append(f"In the files alone: {left}.")
-    return "\n\n".join([*parts, *(_notes(entries) if files is None else [])])
+    return "\n\n".join([*parts, *_notes(entries)])
 
 
-def _is_main(name: str) -> bool:
-    """Whether a figure is shown on pages: breakdowns and statistics of training batches are only in the files."""
-    return not _breakdown(name)[0] and not name.startswith("batch.")
-
-
-def _breakdown(name: str) -> tuple[str, str]:
+def breakdown(name: str) -> tuple[str, str]:
     """The breakdown that a figure is part of, and its member: `concepts.by_concept`, `dog`."""
-    match = re.match(r"(.*?\bby_\w+|words)\.([^.]+)|(neighbours)\.(.+)", name)
+    match = re.match(r"(.*?(?:\b|_)by_\w+|words)\.([^.]+)|(neighbours)\.(.+)", name)
     whole, member = [part for part in match.groups() if part] if match else ("", "")
     return whole, member
 
@@ -283,19 +234,19 @@ def _note(entry: Entry) -> str:
             f"{_corpus(entry)} (corpus {result.corpus.fingerprint[:12]}, split hash {result.corpus.split_hash[:12]})"
         )
     parameters = ", ".join(f"{name} = {value}" for name, value in sorted(result.protocol.parameters.items()))
-    parts.append(f"protocol {_code(result.protocol.name)}" + (f" ({_text(parameters)})" if parameters else ""))
-    parts.append(f"ties {_text(result.protocol.ties)}")
+    parts.append(f"protocol {_code(result.protocol.name)}" + (f" ({markdown_text(parameters)})" if parameters else ""))
+    parts.append(f"ties {markdown_text(result.protocol.ties)}")
     if entry.seeds:
         parts.append(f"{'seeds' if len(entry.seeds) > 1 else 'seed'} {', '.join(map(str, entry.seeds))}")
     if result.box_supervision:
         boxes = result.box_supervision
         seen = [name for name in ("backbone", "proposals") if getattr(boxes, name)]
         seen_by = " and ".join(seen) or "neither backbone nor proposals"
-        parts.append(f"annotated boxes seen by {seen_by}: {_text(boxes.statement)}")
+        parts.append(f"annotated boxes seen by {seen_by}: {markdown_text(boxes.statement)}")
         if boxes.upper_bound is not None:
             parts.append(f"upper bound {boxes.upper_bound:.2f} at {boxes.regions} regions")
     if result.readings:
-        parts.append(f"readings: {_text('; '.join(result.readings))}")
+        parts.append(f"readings: {markdown_text('; '.join(result.readings))}")
     deixis = sorted({result.versions.get("deixis", "?") for result in entry.results})
     return "; ".join([*parts, f"Deixis {', '.join(deixis)}", ", ".join(map(_code, entry.files))]) + "."
 
@@ -360,7 +311,7 @@ def _place(row: PaperRow, key: str) -> str:
     return f"{row.at}.{key}" if row.at else key
 
 
-def _figure(figure: tuple[float, float | None] | None, decimals: int | None) -> str:
+def format_figure(figure: tuple[float, float | None] | None, decimals: int | None) -> str:
     """Mean ± spread with `decimals` decimals, two by default; at least one unless all are whole numbers."""
     if figure is None:
         return "–"
@@ -370,7 +321,7 @@ def _figure(figure: tuple[float, float | None] | None, decimals: int | None) -> 
 
 
 def _ours(figure: tuple[float, float | None] | None, decimals: int) -> str:
-    return f"**{_figure(figure, decimals)}**" if figure else _figure(None, decimals)
+    return f"**{format_figure(figure, decimals)}**" if figure else format_figure(None, decimals)
 
 
 def _decimals(cells: Iterable[str]) -> int:
@@ -378,21 +329,21 @@ def _decimals(cells: Iterable[str]) -> int:
     return max(len(cell.partition(".")[2]) for cell in cells)
 
 
-def _head(key: str) -> str:
+def column_head(key: str) -> str:
     parts = [_HEADS.get(part, re.sub(r"^r@", "R@", part)) for part in key.split(".") if part not in _UNSAID]
-    return _text(" ".join(parts))
+    return markdown_text(" ".join(parts))
 
 
-def _name(entry: Entry) -> str:
+def entry_name(entry: Entry) -> str:
     """The recipe's name or, without a recipe, the name of the file."""
     recipe = entry.first.recipe
-    return _text(recipe.name if recipe else entry.files[0].rpartition("/")[2].removesuffix(".json"))
+    return markdown_text(recipe.name if recipe else entry.files[0].rpartition("/")[2].removesuffix(".json"))
 
 
 def _maker(entry: Entry) -> str:
     """The recipe's name or, without a recipe, the corpus."""
     recipe = entry.first.recipe
-    return _text(recipe.name) if recipe else _corpus(entry)
+    return markdown_text(recipe.name) if recipe else _corpus(entry)
 
 
 def _corpus(entry: Entry) -> str:
@@ -400,16 +351,16 @@ def _corpus(entry: Entry) -> str:
     if corpus is None:
         return "no corpus"
     size = f" ({images:,} images)" if images else ""
-    return _text(f"{corpus.name or 'unnamed corpus'} {corpus.split}".strip() + size)
+    return markdown_text(f"{corpus.name or 'unnamed corpus'} {corpus.split}".strip() + size)
 
 
-def _grid(head: Sequence[str], lines: Sequence[Sequence[str]], *, texts: int) -> str:
+def grid_text(head: Sequence[str], lines: Sequence[Sequence[str]], *, texts: int) -> str:
     """A Markdown table: the first `texts` columns are text, the others are figures."""
     rule = [":--"] * texts + ["--:"] * (len(head) - texts)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
 
 
-def _text(words: str) -> str:
+def markdown_text(words: str) -> str:
     """Free text, escaped for Markdown."""
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", " ".join(words.split()))
 
