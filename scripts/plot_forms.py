@@ -17,6 +17,7 @@ import matplotlib
 matplotlib.use("svg")
 
 from matplotlib import pyplot
+from matplotlib.ticker import MaxNLocator
 
 #: By kind of ink: in light and in dark.
 INKS = {
@@ -79,11 +80,21 @@ class Plot(NamedTuple):
     series: Sequence[Series]
     lines: Mapping[str, float] = {}
     logarithmic: bool = False
+    #: Curves: the name of the horizontal axis, and where the vertical one begins.
+    below: str = ""
+    bottom: float = 0.0
 
     @property
     def categories(self) -> list[str]:
-        """All categories, in the order in which the series name them."""
-        return list(dict.fromkeys(name for series in self.series for name in series.values))
+        """All categories: those of the longest series, and each other one after its predecessor in its series."""
+        names: list[str] = []
+        for series in sorted(self.series, key=lambda series: -len(series.values)):
+            index = 0
+            for name in series.values:
+                if name not in names:
+                    names.insert(index, name)
+                index = names.index(name) + 1
+        return names
 
 
 def description(plot: Plot) -> str:
@@ -123,6 +134,7 @@ def _dots(plot: Plot) -> Any:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(plot.axis)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     _lines(axes, plot, upright=True)
     return _finish(figure, axes, plot)
 
@@ -194,7 +206,8 @@ def _curves(plot: Plot) -> Any:
             style = {**_published_marks(), "linestyle": "--"}
         axes.errorbar(places, means, yerr=_spreads(series), capsize=3, markersize=5.5, label=series.label, **style)
     axes.set_xticks(range(len(names)), names)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=plot.bottom)
+    axes.set_xlabel(plot.below)
     axes.set_ylabel(plot.axis)
     axes.tick_params(axis="x", colors=INK)
     axes.tick_params(axis="y", colors=SOFT)

@@ -223,10 +223,10 @@ def hm_lstm_difference() -> Plot:
         if "margin" in run:
             continue
         decay = run["difference_decay"]
-        label = "Û by itself" if decay is None else f"Û = Ū + Δ, decay {decay:g}"
+        label = "separate weights" if decay is None else f"Ū + Δ, decay {decay:g}"
         series.append(Series(label, {str(n): (v, None) for n, v in enumerate(run["rsum_by_epoch"], 1) if n % 4 == 0}))
-    return Plot("curves", "H-LSTM by epoch: gates of noun phrases as a difference", "sum of six recalls, validation",
-                series)  # fmt: skip
+    return Plot("curves", "HM-LSTM: weights of noun phrases by themselves, or as a difference",
+                "sum of six recalls, validation", series, below="epoch", bottom=200)  # fmt: skip
 
 
 def hm_lstm_types() -> Plot:
@@ -394,19 +394,19 @@ def speed_peers() -> Plot:
     pairs = read("benchmarks/two_branch")["settings"]["sentences"]["loss_times_faster"]
     search, plain = read("benchmarks/search"), read("benchmarks/extraction")["against_a_plain_loop"]
     times = {
-        "CCA / cca_zoo": cca["times_faster_than_the_faster"],
-        "two-branch loss / pytorch-metric-learning": pairs["pytorch-metric-learning"],
-        "two-branch loss / a loop over pairs": pairs["loop"],
-        "tree LSTM / node by node": trees["times_node_by_node"],
-        "tree LSTM / tree by tree": trees["times_tree_by_tree"],
-        "region features / a plain PyTorch loop": plain["ratio_to_plain_loop"],
-        "region features / one pass per box": plain["ratio_to_a_pass_a_box"],
-        "exact search, a million vectors / bare FAISS": 1 / search["engine_over_bare_faiss"],
-        "approximate search / bare FAISS, exact": search["approximate_speed_over_bare_faiss"],
+        "CCA, against cca_zoo": cca["times_faster_than_the_faster"],
+        "two-branch loss, against pytorch-metric-learning": pairs["pytorch-metric-learning"],
+        "two-branch loss, against a loop over pairs": pairs["loop"],
+        "tree LSTM, against node by node": trees["times_node_by_node"],
+        "tree LSTM, against tree by tree": trees["times_tree_by_tree"],
+        "region features, against a plain PyTorch loop": plain["ratio_to_plain_loop"],
+        "region features, against one pass per box": plain["ratio_to_a_pass_a_box"],
+        "exact search of a million, against bare FAISS": 1 / search["engine_over_bare_faiss"],
+        "approximate search, against exact FAISS": search["approximate_speed_over_bare_faiss"],
     }
-    return Plot("bars", "Deixis on two CPU cores: times as fast as …", "times as fast (logarithmic)",
+    return Plot("bars", "How many times as fast Deixis is, on two CPU cores", "times as fast (logarithmic)",
                 [Series(HERE, {name: (float(value), None) for name, value in times.items()})],
-                lines={"as fast": 1.0}, logarithmic=True)  # fmt: skip
+                lines={"equal speed": 1.0}, logarithmic=True)  # fmt: skip
 
 
 def search_curve() -> Plot:

@@ -56,3 +56,11 @@ def test_a_plot_has_its_numbers_and_both_colour_schemes(scripts: tuple[ModuleTyp
     assert "Recall &lt;by&gt; model" in text
     assert "prefers-color-scheme: dark" in text
     assert text == plot_forms.svg(plot_forms.Plot("dots", "Recall <by> model", "percent", [series]))
+
+
+def test_categories_keep_the_order_of_every_series(scripts: tuple[ModuleType, ModuleType]) -> None:
+    _, plot_forms = scripts
+    ours = plot_forms.Series("Deixis", {"CCA": (48.5, None), "+ sampling": (59.9, 0.2)})
+    paper = plot_forms.Series("paper", {"linear": (39.6, None), "+ sampling": (51.0, None), "similarity": (51.1, None)})
+    plot = plot_forms.Plot("dots", "Table 1", "percent", [ours, paper])
+    assert plot.categories == ["CCA", "linear", "+ sampling", "similarity"]

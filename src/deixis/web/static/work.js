@@ -171,8 +171,8 @@ function introduce(task) {
   }
   const count = standings[task.task].test_questions;
   const needed = Math.ceil(Number(script.dataset.share) * count);
-  const text = `A short test first: ${count} questions whose answers are known. ${needed} right ones pass it, and `
-    + `there are ${script.dataset.attempts} attempts. Take your time.`;
+  const text = `There is a short test first. Questions: ${count}. Right answers needed: ${needed}. `
+    + `Attempts: ${script.dataset.attempts}. Take your time.`;
   showCard(titles[task.task], [own, make("p", {}, text)], "Begin the test", () => show(task));
 }
 
