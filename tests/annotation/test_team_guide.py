@@ -1,9 +1,12 @@
-"""The team guide's backup of a project on PostgreSQL, restored over a damaged one."""
+"""The team guide: its backup on PostgreSQL restored over a damaged project, and its system service."""
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +58,16 @@ def test_a_backup_of_postgresql_is_restored_over_a_damaged_project(postgresql: s
     with Workbench(where) as bench:
         assert bench.check() == []
         assert sum(task.judgments for task in bench.progress().tasks.values()) == 1
+
+
+def test_the_system_service_is_one_that_systemd_accepts(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    block = re.search(r"```ini\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert block is not None
+    (command,) = re.findall(r"ExecStart=(\S+)", block[1])
+    unit = tmp_path / "deixis.service"
+    # The program must exist, and systemd ends with code 0 whatever it warns of.
+    unit.write_text(block[1].replace(command, sys.executable))
+    verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=True)
+    assert "deixis.service" not in verified.stdout + verified.stderr

@@ -554,7 +554,10 @@ def test_a_question_whose_last_worker_lost_the_task_waits_for_a_reviewer(make_be
     bench.release(first, view.token)
     assert bench.review_queue() == []
     bench.suspend(second, LINK, "by hand")
-    assert [(entry.image, entry.reason) for entry in bench.review_queue()] == [(view.image, "no worker is left to ask")]
+    (waiting,) = bench.review_queue()
+    highlights = [(caption.tokens, span) for caption in view.captions for span in caption.highlights]
+    phrases = ", ".join(f"“{' '.join(tokens[start:end])}”" for tokens, (start, end) in highlights)
+    assert (waiting.image, waiting.summary) == (view.image, f"Same thing? {phrases}: no worker is left to ask")
     bench.reinstate(second, LINK, "by hand")
     assert bench.review_queue() == []
 
@@ -730,6 +733,15 @@ def test_what_is_no_project_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match="neither a file nor a database") as told:
         Workbench("nonsense://me:secret@there/db")
     assert "secret" not in str(told.value)
+
+
+def test_a_database_server_that_does_not_answer_is_no_damaged_project() -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with pytest.raises(InputError, match="check that the server runs") as raised:
+        Workbench("postgresql://me:secret@127.0.0.1:1/project")
+    assert "backup" not in str(raised.value)
+    assert "secret" not in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_settings_come_back_as_they_were_given(make_bench: MakeBench) -> None:

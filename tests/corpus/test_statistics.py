@@ -118,4 +118,4 @@ def test_a_conversion_tells_exactly_what_it_drops() -> None:
     lost = losses(corpus, reworded)
     assert lost["captions"] == (2, 3)
     assert lost["spellings of captions"] == (1, 3)
-    assert lost["places in the order of images"] == (2, 2)
+    assert lost["positions in the list of images"] == (2, 2)

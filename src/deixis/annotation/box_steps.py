@@ -166,11 +166,11 @@ class BoxSteps:
         """Whether the chain reached a limit and goes to review. It is settled once a reviewer accepts it as it is."""
         settings = self.settings
         if self._refused_draws > settings.cycle_limit:
-            reason = "workers disagree whether there is anything (more) to draw"
+            reason = "workers disagree whether a box is missing"
         elif self._bad_boxes >= settings.bad_box_limit:
             reason = f"{self._bad_boxes} boxes in a row were judged bad"
         elif len(self._accepted_ids) >= settings.box_limit:
-            reason = f"it has {len(self._accepted_ids)} boxes already"
+            reason = f"it has {len(self._accepted_ids)} boxes; is one missing?"
         else:
             return False
         key = self._key(REVIEW, *self._accepted_ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from sqlalchemy import Connection, exists, insert, select
@@ -43,13 +43,14 @@ BLOCK = 500
 
 
 class Review(msgspec.Struct, frozen=True):
-    """Something for a reviewer to look at. `AcceptFix` refers to it by `key`."""
+    """Something for a reviewer to look at. `AcceptFix` refers to it by `key`; `summary` names the phrases and why."""
 
     image: str
     task: str
     key: str
     reason: str
     mentions: tuple[str, ...]
+    summary: str
 
 
 class ChainView(msgspec.Struct, frozen=True):
@@ -91,12 +92,13 @@ class ImageView(msgspec.Struct, frozen=True):
     history: tuple[Event, ...]
 
 
-def review_queue(connection: Connection, limit: int) -> list[Review]:
+def review_queue(connection: Connection, limit: int, titles: Mapping[str, str]) -> list[Review]:
+    """What waits for a reviewer; `titles` are those of the tasks."""
     items, images, barred = schema.items, schema.images, schema.barred
     people, standings = schema.workers, schema.standings
-    wanted = select(images.c.name, items.c.question).join(images, images.c.id == items.c.image_id)
+    wanted = select(images.c.document, items.c.question).join(images, images.c.id == items.c.image_id)
     rows = list(connection.execute(wanted.where(items.c.task == REVIEW).order_by(items.c.id).limit(limit)))
-    reviews = [_review(row.name, row.question) for row in rows]
+    reviews = [_review(decode_document(row.document).image, decode_question(row.question), titles) for row in rows]
     # Questions for which no worker is left: all have answered it, given it back, or lost the task.
     is_barred = (
         exists().where(barred.c.item_id == items.c.id, barred.c.worker_id == people.c.id).correlate(items, people)
@@ -110,16 +112,29 @@ def review_queue(connection: Connection, limit: int) -> list[Review]:
     doubtful = items.c.id.in_(select(barred.c.item_id)) | items.c.task.in_(select(standings.c.task).where(shut_out))
     unanswerable = wanted.where(items.c.task != REVIEW, doubtful, ~worker_left)
     rows = list(connection.execute(unanswerable.order_by(items.c.id).limit(limit)))
-    reviews += [_review(row.name, row.question, "no worker is left to ask") for row in rows]
+    for row in rows:
+        question = msgspec.structs.replace(decode_question(row.question), reason="no worker is left to ask")
+        reviews.append(_review(decode_document(row.document).image, question, titles))
     return reviews[:limit]
 
 
-def _review(image: str, encoded: bytes, reason: str = "") -> Review:
-    question = decode_question(encoded)
-    return Review(image, question.task, question.key, reason or question.reason, question.mentions)
+def _review(image: Image, question: Question, titles: Mapping[str, str]) -> Review:
+    phrases = ", ".join(f"“{_phrase(image, mention)}”" for mention in question.mentions)
+    is_comment = question.key.startswith(f"{REVIEW} comment ")
+    reason = f"a worker comments: {question.reason}" if is_comment else question.reason
+    subject = " ".join(part for part in (titles.get(question.task), phrases) if part)
+    summary = f"{subject}: {reason}" if subject else reason
+    return Review(image.id, question.task, question.key, question.reason, question.mentions, summary)
 
 
-def inspect_image(connection: Connection, name: str, settings: Settings) -> ImageView:
+def _phrase(image: Image, mention: str) -> str:
+    """The words of a mention, given by its id."""
+    caption, _, span = mention.partition(":")
+    start, _, end = span.partition("-")
+    return " ".join(image.captions[int(caption)].tokens[int(start) : int(end)])
+
+
+def inspect_image(connection: Connection, name: str, settings: Settings, titles: Mapping[str, str]) -> ImageView:
     number = image_number(connection, name)
     version = connection.execute(select(schema.images.c.version).where(schema.images.c.id == number)).scalar_one()
     document, state = load_state(connection, number, settings)
@@ -130,9 +145,7 @@ def inspect_image(connection: Connection, name: str, settings: Settings) -> Imag
         for chain in state.chains
     )
     reviews = tuple(
-        Review(name, question.task, question.key, question.reason, question.mentions)
-        for question in state.questions
-        if question.task == REVIEW
+        _review(document.image, question, titles) for question in state.questions if question.task == REVIEW
     )
     history = tuple(_history(connection, number))
     return ImageView(document, version, state.finished, chains, reviews, _equal_boxes(state), history)

@@ -356,9 +356,11 @@ def is_project(engine: Engine, where: str | Path) -> bool:
     try:
         return project.name in inspect(engine).get_table_names()
     except DBAPIError as fault:
-        raise InputError(
-            shown(where), f"cannot be opened as a database ({fault.orig}); if it is damaged, {REMEDY}"
-        ) from None
+        if engine.dialect.name == "sqlite":
+            problem, remedy = "cannot be opened as a database", f"if it is damaged, {REMEDY}"
+        else:
+            problem, remedy = "cannot be opened", "check that the server runs and that this user may open the database"
+        raise InputError(shown(where), f"{problem} ({' '.join(str(fault.orig).split())}); {remedy}") from None
 
 
 @contextmanager

@@ -131,6 +131,11 @@ class Workbench:
         with_retries(self.engine, attempt)
         self.refresh()
 
+    @property
+    def _titles(self) -> dict[str, str]:
+        """The title of each task."""
+        return {task: rules.title for task, rules in self.task_rules.items()}
+
     def use_rules(self, rules: Mapping[str, task_rules.TaskRules]) -> None:
         """Give the project its own rules for some tasks."""
         with_retries(self.engine, lambda connection: task_rules.store_rules(connection, rules))
@@ -300,7 +305,7 @@ class Workbench:
     def review_queue(self, limit: int = 100) -> list[reviews.Review]:
         """Questions for reviewers: chains that cycle or cannot be split, comments, questions with no worker left."""
         with schema.reading(self.engine) as connection:
-            return reviews.review_queue(connection, limit)
+            return reviews.review_queue(connection, limit, self._titles)
 
     def list_images(self, part: str = "all", start: int = 0, count: int = 50) -> ImageList:
         """Images of a part of the project (`image_list.PARTS`) with their workers and how much these disagree."""
@@ -319,7 +324,7 @@ class Workbench:
     def inspect_image(self, name: str) -> reviews.ImageView:
         """An image with its annotations, its history and the version that a fix must state."""
         with schema.reading(self.engine) as connection:
-            return reviews.inspect_image(connection, name, self.settings)
+            return reviews.inspect_image(connection, name, self.settings, self._titles)
 
     def fix(self, reviewer: int, name: str, fix: Fix, version: int, comment: str = "") -> int:
         """Correct an image by hand. Refused if the image has changed since the version the reviewer saw."""

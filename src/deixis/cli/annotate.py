@@ -191,7 +191,7 @@ def review(
         print_json(waiting)
         return
     for entry in waiting:
-        typer.echo(f"{entry.image}  {entry.key}  {entry.reason}")
+        typer.echo(f"{entry.image}  {entry.summary}")
     if not waiting:
         typer.echo("Nothing waits for a reviewer.")
 

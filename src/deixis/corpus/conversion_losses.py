@@ -22,7 +22,7 @@ def losses(corpus: Corpus, converted: Corpus) -> dict[str, tuple[int, int]]:
         lost["spellings of captions"] = (changed, counts_before["captions"])
     kept_ids = [image.id for image in converted]
     if [image.id for image in corpus if image.id in converted] != kept_ids:
-        lost["places in the order of images"] = (len(kept_ids), len(corpus))
+        lost["positions in the list of images"] = (len(kept_ids), len(corpus))
     return lost
 
 

@@ -4,7 +4,7 @@ import { ask, copy, make, tell } from "./shell.js";
 
 const find = (id) => document.getElementById(id);
 const count = (value) => value.toLocaleString("en");
-const percent = (share) => `${(100 * share).toFixed(0)} %`;
+const percent = (share) => `${(100 * share).toFixed(0)}\u00a0%`;
 const titles = Object.fromEntries([...document.querySelectorAll("#titles option")].map(({ value, text }) => [value, text]));
 const duration = (hours) => (hours < 1 ? `${Math.round(60 * hours)} min` : `${hours.toFixed(1)} h`);
 const when = (seconds) => new Date(1000 * seconds).toLocaleString();
@@ -29,7 +29,7 @@ function showProgress({ progress, agreement, workers }) {
   find("finished-bar").value = progress.images ? progress.finished / progress.images : 0;
   const rows = Object.entries(progress.tasks).map(([name, task]) => [
     titles[name], task.open, task.judgments, task.voided, task.verification,
-    name in agreement ? `${agreement[name].toFixed(1)} %` : "",
+    name in agreement ? `${agreement[name].toFixed(1)}\u00a0%` : "",
     task.proposed ? percent(task.accepted / task.proposed) : "",
   ]);
   fill(find("tasks"), ["task", "open", "answered", "discarded", "verification", "agreement", "proposals accepted"], rows, "");
@@ -40,7 +40,7 @@ function showProgress({ progress, agreement, workers }) {
 function showQueue(queue) {
   const rows = queue.map((entry) => [
     make("a", { href: `/review?image=${encodeURIComponent(entry.image)}&part=review` }, entry.image),
-    entry.task in titles ? `${titles[entry.task]} ${entry.reason}` : entry.key.startsWith("review comment") ? `“${entry.reason}”` : entry.reason,
+    entry.summary,
   ]);
   fill(find("queue"), ["image", "why"], rows, "Nothing waits.");
 }
@@ -49,7 +49,7 @@ function standing(worker, task) {
   const name = worker.standings[task];
   const kind = name === "trusted" ? "standing-trusted" : ["suspended", "failed the test"].includes(name) ? "standing-lost" : "";
   const known = task in worker.accuracy ? `, ${percent(worker.accuracy[task])} right` : "";
-  const speed = task in worker.seconds ? `, ${worker.seconds[task]} s each` : "";
+  const speed = task in worker.seconds ? `, ${worker.seconds[task]}\u00a0s each` : "";
   const answers = worker.judgments[task] ? make("small", {}, `${count(worker.judgments[task])} answers${known}${speed}`) : "";
   return make("span", { class: kind }, name, " ", answers);
 }

@@ -62,7 +62,7 @@ function show(found) {
 
 function reviewCard(review) {
   const accept = make("button", { type: "button", onclick: () => fix({ type: "accept", key: review.key }) }, "Right as it stands");
-  return make("div", { class: "waiting" }, make("p", {}, review.reason, aboutOf(review)), accept);
+  return make("div", { class: "waiting" }, make("p", {}, review.summary), accept);
 }
 
 /** A warning that two chains have the same boxes. */
@@ -74,18 +74,13 @@ function equalCard({ first, second, merged }) {
     make("p", {}, `“${textOf(one[0])}” and “${textOf(other[0])}” have the same boxes. ${ending}`), join);
 }
 
-function aboutOf({ mentions }) {
-  const about = mentions.map(textOf).filter(Boolean).map((text) => `“${text}”`).join(", ");
-  return about ? ` (${about})` : "";
-}
-
 /** Questions that no worker is left for: they are answered by correcting what they are about. */
 async function showStarved(shown) {
   const queue = await ask("/api/review/queue");
   if (view !== shown) return;
   const own = queue.filter(({ image, task }) => image === shown.id && task !== "review");
   find("reviews").append(...own.map((review) => make("div", { class: "waiting" },
-    make("p", {}, `${labels[review.task]}${aboutOf(review)}: ${review.reason}. Correct the chain or its boxes to settle it.`))));
+    make("p", {}, `${review.summary}. Correct the chain or its boxes to settle it.`))));
 }
 
 function eventLine(event) {
@@ -215,7 +210,8 @@ function showCaptions() {
         if (index === chosen && !phrases) word.classList.add("chosen");
       }
       if (begun && begun[0] === caption && begun[1] === place) word.classList.add("begun");
-      line.append(space ? " " : "", word);
+      // A word joiner keeps a full stop on the line of its word.
+      line.append(space ? " " : "\u2060", word);
     });
     return line;
   }));
