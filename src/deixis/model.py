@@ -109,7 +109,7 @@ class Grounding(msgspec.Struct, frozen=True):
     `start` and `end` (exclusive) are its characters in the sentence as given. What `score` means is up to the model:
     with deixis-base, how likely (0 to 1) the box is the right one if the thing is in the picture at all. `presence` is
     how likely (0 to 1) it is in the picture; None where the model cannot tell. `boxes` are those of the single things
-    that a plural names ("two dogs"), where the model tells them apart; otherwise `box` alone.
+    that a plural names ("two dogs"), where the model distinguishes them; otherwise `box` alone.
     """
 
     phrase: str

@@ -87,7 +87,7 @@ class Visitor:
 
     def search(self, words: str) -> None:
         self.page.fill("#words", words)
-        self.page.wait_for_function("words => document.getElementById('told').textContent.includes(words)", arg=words)
+        self.page.wait_for_function("words => document.getElementById('status-line').textContent.includes(words)", arg=words)
 
     def found(self, grid: str = "#found") -> list[str]:
         """The names of the pictures in a grid."""
@@ -111,8 +111,8 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     assert page.evaluate("document.activeElement.id") == "words"
     page.keyboard.type("red")
     page.wait_for_selector("#found .score")
-    page.wait_for_function("() => document.getElementById('told').textContent.includes('“red”')")
-    told = page.inner_text("#told")
+    page.wait_for_function("() => document.getElementById('status-line').textContent.includes('“red”')")
+    told = page.inner_text("#status-line")
     assert visitor.found()[0] == "red"
     matches = site.get("/api/search", q="red").json()["matches"]
     assert told.startswith(f"{matches} picture")
@@ -123,22 +123,22 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     )
     assert page.url.endswith("/?q=red")
     visitor.search("black")
-    assert "Nothing here matches “black”" in page.inner_text("#told")
+    assert "Nothing here matches “black”" in page.inner_text("#status-line")
     assert visitor.found() == []
     assert visitor.found("#rest")
     visitor.search("red mauve")
-    assert "does not know “mauve”" in page.inner_text("#told")
+    assert "does not know “mauve”" in page.inner_text("#status-line")
     visitor.search("purple gren")
     assert visitor.found() == []
     visitor.search("gren")
-    page.click("#told .meant")
-    page.wait_for_function("() => document.getElementById('told').textContent.includes('“green”')")
+    page.click("#status-line .meant")
+    page.wait_for_function("() => document.getElementById('status-line').textContent.includes('“green”')")
     assert page.input_value("#words") == "green"
     assert visitor.found()[0] == "green"
     page.fill("#words", '"red')
-    page.wait_for_function("() => document.getElementById('told').textContent.includes('not closed')")
+    page.wait_for_function("() => document.getElementById('status-line').textContent.includes('not closed')")
     page.fill("#words", "")
-    page.wait_for_function("() => document.getElementById('told').textContent.includes('newest first')")
+    page.wait_for_function("() => document.getElementById('status-line').textContent.includes('newest first')")
     page.reload()
     page.wait_for_selector(".tile")
     assert visitor.faults == ["Failed to load resource: the server responded with a status of 400 (Bad Request)"]
@@ -267,14 +267,14 @@ def test_a_picture_that_is_dropped_or_chosen_finds_others_like_it(
     assert visitor.found()[0] == "teal"
     assert page.is_visible("#example")
     visitor.search("green")
-    assert "“green”" in page.inner_text("#told")
+    assert "“green”" in page.inner_text("#status-line")
     page.click("#example-away")
     page.wait_for_function("() => document.querySelector('#found .tile')?.title.endsWith('green.png')")
     page.set_input_files("#file", str(paint(tmp_path / "mine.png", COLOURS["blue"])))
     page.fill("#words", "")
     page.wait_for_function("() => document.querySelector('#found .tile')?.title.endsWith('blue.png')")
     page.evaluate(drop, [base64.b64encode(b"no picture").decode(), "image/png"])
-    page.wait_for_function("() => document.getElementById('told').textContent.includes('not a picture')")
+    page.wait_for_function("() => document.getElementById('status-line').textContent.includes('not a picture')")
     assert [fault for fault in visitor.faults if "400" not in fault] == []
 
 
@@ -313,7 +313,7 @@ def test_the_list_goes_on_and_back_shows_it_as_it_was_left(browser: Any, library
     visitor.open("/")
     total = len(library.desk.engine.collection)
     page.wait_for_selector(".tile")
-    assert page.inner_text("#told") == f"{total} pictures, newest first"
+    assert page.inner_text("#status-line") == f"{total} pictures, newest first"
     scroll_until(visitor, total)
     assert len(set(visitor.found())) == total
     visitor.search("green")
@@ -357,7 +357,7 @@ def test_filters_and_more_like_this(browser: Any, library: SearchSite) -> None:
     page.click("#filters summary")
     page.fill("#filter-folder", "/2019")
     page.wait_for_function(
-        "() => document.getElementById('told').textContent === '160 pictures with these filters, newest first'"
+        "() => document.getElementById('status-line').textContent === '160 pictures with these filters, newest first'"
     )
     page.fill("#filter-since", "2019-11-01")
     page.fill("#filter-name", "photo-1*")
@@ -489,7 +489,7 @@ def test_duplicates_are_shown_and_all_but_the_largest_selected(browser: Any, tmp
         page = visitor.page
         visitor.open("/duplicates")
         page.wait_for_selector(".group")
-        assert page.inner_text("#told") == "3 groups of files"
+        assert page.inner_text("#status-line") == "3 groups of files"
         assert page.evaluate(INSPECTION) == []
         page.click("#others")
         assert page.inner_text("#selected [data-count]") == "3 selected"
@@ -502,13 +502,13 @@ def test_the_map_shows_lights_up_and_opens(browser: Any, site: SearchSite) -> No
     visitor = Visitor(browser, site)
     page = visitor.page
     visitor.open("/map")
-    page.wait_for_function("() => document.getElementById('told').textContent === ''", timeout=60_000)
+    page.wait_for_function("() => document.getElementById('status-line').textContent === ''", timeout=60_000)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(200)
     before = page.locator("#map").screenshot()
     assert len(Pillow.open(io.BytesIO(before)).convert("RGB").getcolors(1 << 24)) > 50
     page.fill("#words", "red")
-    page.wait_for_function("() => document.getElementById('told').textContent.includes('found')")
+    page.wait_for_function("() => document.getElementById('status-line').textContent.includes('found')")
     page.wait_for_timeout(200)
     assert page.locator("#map").screenshot() != before
     page.focus("#map")
@@ -614,7 +614,7 @@ def test_pages_have_names_contrast_and_room_on_every_screen(browser: Any, site: 
     assert page.evaluate(INSPECTION) == []
     visitor.keep(f"picture-{screen}")
     visitor.open("/map")
-    page.wait_for_function("() => document.getElementById('told').textContent === ''", timeout=60_000)
+    page.wait_for_function("() => document.getElementById('status-line').textContent === ''", timeout=60_000)
     assert page.evaluate(INSPECTION) == []
     visitor.keep(f"map-{screen}")
     visitor.open("/api")

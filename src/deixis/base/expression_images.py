@@ -23,8 +23,8 @@ class ExpressionImage(NamedTuple):
 def expression_image(image: Image, count: int, random: np.random.Generator) -> ExpressionImage | None:
     """The image with at most `count` expressions as its captions, each a phrase with a box; None if there is nothing.
 
-    Two thirds of them, if there are enough, tell one object from others of its label ("the dog on the left"); the rest
-    name all objects of a label ("a dog", "the three dogs").
+    Two thirds of them, if there are enough, distinguish one object from others of its label ("the dog on the left");
+    the rest name all objects of a label ("a dog", "the three dogs").
     """
     if not any(chain.label for chain in image.chains):
         return None

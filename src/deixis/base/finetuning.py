@@ -1,10 +1,10 @@
-"""A bundle taught the captioned pictures of one person: what they call things, and what their pictures look like.
+"""Fine-tune a bundle on the captioned pictures of one person.
 
-The backbone stays as it is, since a few hundred pictures would only be learned by heart; so a picture is looked at
-once, and learning takes minutes on a processor. What learns is how maps are pooled and cells are embedded, and the text
-branch, which gets the words it does not know. Weights are then averaged with those from before by the share that does
-best (WiSE-FT, Wortsman et al., CVPR 2022), which keeps what was known. One part of the pictures tells when to stop,
-another whether it was worth it.
+The backbone is frozen: a few hundred pictures would only overfit it. So every picture passes through it once, and
+training takes minutes on a CPU. The pooling of maps, the embedding of cells and the text branch are trained; the text
+branch also gets new words. The weights are then averaged with the former ones by the share that does best (WiSE-FT,
+Wortsman et al., CVPR 2022), so that little is forgotten. One part of the pictures decides when to stop, another whether
+the new model is better.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from deixis.training.trainer import Progress, train
 from deixis.training.validation import retrieval_figures
 from deixis.vision.tower import PictureTower
 
-#: Parts of the pictures that tell when to stop, and whether it was worth it.
+#: Shares of the pictures that decide when to stop, and whether the new model is better.
 STOP, JUDGE = 0.1, 0.2
 #: General pictures of either part, and the shares of what was learned that are tried.
 GENERAL, SHARES = 100, (1.0, 0.75, 0.5, 0.25)
@@ -151,7 +151,7 @@ def _look_at_all(
 
 
 def _learn(heads: Heads, looked: Mapping[str, Looked], corpus: Corpus, plan: Plan) -> tuple[int, float]:
-    """Train the heads, and average them with what they were; tells how many epochs it took, and the share."""
+    """Train the heads and average them with their former weights; returns the number of epochs and the share."""
     schedule = Schedule(
         epochs=plan.epochs,
         learning_rate=2e-4,
@@ -227,17 +227,17 @@ def with_words(known: Vocabulary, training: TrainingSet) -> Vocabulary:
 
 
 def judged(held_out: Compared, general: Compared, gains: Tensor) -> tuple[bool, str]:
-    """Whether it was worth it, in one line. `gains` of reciprocal rank, one a held-out picture."""
+    """Whether the new model is better, and why, in one line. `gains`: of reciprocal rank, one per held-out picture."""
     spread = float(gains.std() / len(gains) ** 0.5)
-    told = (
+    figures = (
         f"mean recall on {held_out.pictures} held-out pictures {_arrow(held_out)}, "
         f"on {general.pictures} general ones {_arrow(general)}"
     )
     if held_out.gain <= 0 or float(gains.mean()) <= spread:
-        return False, f"Not worth keeping: no better than before by more than chance; {told}"
+        return False, f"Not worth keeping: no better than before by more than chance; {figures}"
     if general.gain < -FORGOTTEN:
-        return False, f"Not worth keeping: better on your pictures, but it forgot too much of others; {told}"
-    return True, f"Better: {told}"
+        return False, f"Not worth keeping: better on your pictures, but it forgot too much of others; {figures}"
+    return True, f"Better: {figures}"
 
 
 def _arrow(compared: Compared) -> str:
@@ -272,7 +272,7 @@ def _ranks(heads: Heads, data: Looked) -> tuple[Figures, Tensor]:
 def _best_share(
     heads: Heads, before: Mapping[str, Tensor], after: Mapping[str, Tensor], parts: Sequence[Looked]
 ) -> float:
-    """Give the heads the average of weights that does best on own and general pictures together; tell its share."""
+    """Give the heads the average of weights that is best on own and general pictures together; returns its share."""
     found: list[tuple[float, float, Any]] = []
     for share in SHARES:
         heads.load_state_dict({name: before[name].lerp(after[name], share) for name in before})

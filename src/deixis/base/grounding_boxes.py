@@ -1,4 +1,4 @@
-"""Boxes of `deixis.base.grounding_network`: told as numbers, moved by offsets, ranked so that a hit comes early.
+"""Boxes of `deixis.base.grounding_network`: encoded as numbers, moved by offsets, ranked so that a hit comes early.
 
 Boxes are `(…, 4)` as x1, y1, x2, y2 in [0, 1].
 """
@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-#: Numbers that tell a box's place: corners, sizes, their logarithms, the area.
+#: Numbers that encode a box: corners, sizes, their logarithms, the area.
 PLACE = 9
 
 

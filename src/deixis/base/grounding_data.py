@@ -35,7 +35,7 @@ from deixis.vision.reading import Skipped
 
 #: The proposer learns from so many boxes of a picture, the largest.
 MOST_BOXES = 40
-#: Objects of one name that a phrase is compared with: as many as expressions tell apart.
+#: Objects of one name that a phrase is compared with: as many as expressions distinguish.
 ALIKE_BOXES = MOST
 #: Types of which COCO's labels leave little out.
 LABELLED_WHOLLY = ("people", "animals", "vehicles")

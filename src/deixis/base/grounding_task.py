@@ -193,7 +193,7 @@ def localize_mentions(evaluation: Evaluation[Any], regions: int) -> Iterator[Res
 
 
 class GroundingBatch(NamedTuple):
-    rows: Tensor  # on the processor
+    rows: Tensor  # on the CPU
     #: Of all that is drawn at random in this step, dropout apart.
     seed: int
 
@@ -259,7 +259,7 @@ class GroundingTask:
     def loss_of(
         self, rows: Tensor, views: Views, output: ProposerOutput, pyramid: list[Tensor], generator: torch.Generator
     ) -> Loss:
-        """The loss of what the network saw in these views of the pictures of `rows`, which are on the processor."""
+        """The loss of what the network saw in these views of the pictures of `rows`, which are on the CPU."""
         data, here, how = self.training, rows.to(generator.device), self.augmentation
         captions = data.part(rows)
         mirrored = views.flip[:, None, None] < 0
@@ -331,7 +331,7 @@ def recalls(grounder: GroundingModel, data: GroundingData, *, mirror: bool = Fal
     """`evaluate_localization`'s overall row, all on the device, and what helps to choose settings.
 
     `r@K` are the model's. `upper_bound` is that of the moved boxes, `proposals` that of the proposals themselves.
-    `apart` is about phrases that tell one of two objects of one name from the other, where there are such phrases: how
+    `apart` is about phrases that distinguish two objects of one name, where there are such phrases: how
     often the best box on the phrase's object is ranked before the best on the other.
     """
     ranks, bounds, leads, pairs = [], [], [], []

@@ -1,4 +1,4 @@
-"""False captions of training pictures as token ids, and the loss that tells them from the true ones."""
+"""False captions of training pictures as token ids, and the loss that separates them from the true ones."""
 
 from __future__ import annotations
 

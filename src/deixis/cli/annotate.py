@@ -146,7 +146,7 @@ app.command()(invite)
 
 @app.command()
 def workers(project: ProjectPath, json: Json = False) -> None:
-    """List the workers: what they answered, how well, and where they stand in each task.
+    """List the workers: what they answered, how well, and their standing in each task.
 
     Example: deixis annotate workers project.db
     """

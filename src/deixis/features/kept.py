@@ -82,12 +82,12 @@ def _made_otherwise(store: FeatureStore, recipe: FeatureRecipe) -> bool:
     from deixis.vision.learned_proposals import BUNDLED
     from deixis.vision.weights import file_sha256
 
-    told = store.plan.provenance
-    if told.get("version", VERSION) != VERSION:
+    provenance = store.plan.provenance
+    if provenance.get("version", VERSION) != VERSION:
         return True
     if recipe.regions is None or recipe.regions.boxes != "learned":
         return False
-    return bool(told["regions"]["settings"]["weights_sha256"] != file_sha256(BUNDLED))
+    return bool(provenance["regions"]["settings"]["weights_sha256"] != file_sha256(BUNDLED))
 
 
 def kept_folder(corpus: Corpus, recipe: FeatureRecipe) -> Path:

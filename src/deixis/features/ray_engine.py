@@ -157,8 +157,8 @@ def extract_on_ray(
 def _partitions(ray: Any, corpus: Corpus, job: Job, store: StoreWriter, gpu: bool, readers: int | None) -> Any:
     """The dataset of pending partitions, read, mapped and written; it is lazy."""
     resources = ray.cluster_resources()
-    processors = max(1, int(resources.get("CPU", 1)))
-    actors = int(resources.get("GPU", 0)) if gpu else processors
+    cores = max(1, int(resources.get("CPU", 1)))
+    actors = int(resources.get("GPU", 0)) if gpu else cores
     if not actors:
         raise DeixisError("no machine of the Ray cluster has a GPU; use --device cpu")
     pending = store.pending()
@@ -176,7 +176,7 @@ def _partitions(ray: Any, corpus: Corpus, job: Job, store: StoreWriter, gpu: boo
         .map(
             read_partition,
             fn_kwargs={"job": [ray.put(job)]},
-            concurrency=min(readers or processors, len(pending)),
+            concurrency=min(readers or cores, len(pending)),
             num_cpus=READER_CPUS,
         )
         .map(

@@ -98,8 +98,8 @@ class StoredBoxes:
         if not {"boxes", "size"} <= self._store.plan.arrays.keys() or not isinstance(origin, dict):
             raise InputError(folder, "is a feature store without boxes")
         known = ("boxes", "saw_boxes", "settings", "edge_boxes", "near_chains")
-        told = {name: origin[name] for name in known if name in origin}
-        self.provenance: Mapping[str, Any] = {**told, "box_store": self._store.fingerprint}
+        of_boxes = {name: origin[name] for name in known if name in origin}
+        self.provenance: Mapping[str, Any] = {**of_boxes, "box_store": self._store.fingerprint}
 
     def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
         boxes = self._store.boxes(image.id)[:count]

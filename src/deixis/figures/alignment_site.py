@@ -244,10 +244,10 @@ def _sentence(line: Line, colours: dict[int, int]) -> str:
         before = line.tokens[snippet.start - 1] if snippet.start else ""
         gap = "" if not before or stands_close(before, own[0]) else " "
         where = "the whole picture" if not snippet.region else f"region {snippet.region}"
-        told = escape(f"{as_written(own)}: {where}, {snippet.score:.2f}")
+        title = escape(f"{as_written(own)}: {where}, {snippet.score:.2f}")
         words += (
             f'{gap}<span tabindex="0" {_style(snippet.region, colours, "snippet")} data-region="{snippet.region}" '
-            f'title="{told}">{escape(as_written(own))}</span>'
+            f'title="{title}">{escape(as_written(own))}</span>'
         )
     rank = f'<span class="own">rank {line.rank:,}</span>' if line.own else f"rank {line.rank:,}"
     return f'<li><div class="figures">{rank}<br>{line.score:.2f}</div><p>{words}</p></li>'

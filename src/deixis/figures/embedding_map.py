@@ -1,7 +1,7 @@
 """The map of an embedding space (HM-LSTM, Fig. 8): pictures and their captions, regions and phrases, in a plane.
 
 t-SNE (scikit-learn) keeps neighbours together; PCA is a plain projection; UMAP is offered where `umap-learn` is
-installed. Rows have length 1, so distances in the space tell cosines.
+installed. Embeddings have length 1, so distances follow cosines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PHRASES = 6
 
 
 class Point(msgspec.Struct, frozen=True):
-    """`x` and `y` lie in [0, 1], `y` downwards; `to` is the point that this one is drawn with a line to."""
+    """`x` and `y` are in [0, 1], `y` downwards; `to` is the point that this one is drawn with a line to."""
 
     kind: Kind
     #: Which of the pictures it belongs to.

@@ -75,8 +75,8 @@ def _summary(found: SpaceMap) -> str:
     counts = [
         (kind, sum(point.kind == kind for point in found.points)) for kind in ("image", "caption", "region", "phrase")
     ]
-    told = ", ".join(f"{count:,} {kind}{'s' if count != 1 else ''}" for kind, count in counts if count)
-    return escape(f"{told}, laid out by {_NAMES[found.method]}: what lies close matches well.")
+    summary = ", ".join(f"{count:,} {kind}{'s' if count != 1 else ''}" for kind, count in counts if count)
+    return escape(f"{summary}, laid out by {_NAMES[found.method]}: neighbours match well.")
 
 
 def _data_address(picture: Pillow.Image) -> str:
@@ -88,7 +88,7 @@ def _data_address(picture: Pillow.Image) -> str:
 
 
 def _spread(found: SpaceMap) -> list[tuple[float, float]]:
-    """Where points stand on the page if pictures and captions, which alone are drawn, are to fill it."""
+    """Positions on the page, so that pictures and captions, the only ones drawn, fill it."""
     drawn = [(point.x, point.y) for point in found.points if point.kind in ("image", "caption")]
     low, high = (tuple(map(end, zip(*drawn, strict=True))) for end in (min, max))
     span = max(high[0] - low[0], high[1] - low[1]) or 1.0

@@ -66,7 +66,7 @@ class LocalizationRow:
 
 
 #: Why the best box of a phrase is wrong, in this order: it belongs to another phrase of the caption; it encloses the
-#: phrase's box, or lies inside it; otherwise by its IoU with the phrase's box.
+#: phrase's box, or is inside it; otherwise by its IoU with the phrase's box.
 FAILURES = ("other_phrase", "encloses", "enclosed", "overlap_0.3_to_0.5", "overlap_0.1_to_0.3", "overlap_below_0.1")
 
 

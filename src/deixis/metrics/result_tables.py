@@ -30,6 +30,8 @@ _HEADS = {
     "mean_recall": "mR", "median_rank": "Med r", "ap_nms": "AP-NMS",
     "instances": "#instances", "chains": "#chains", "mentions_per_chain": "mentions/chain",
     "boxes_per_chain": "boxes/chain", "training_pairs": "training pairs",
+    "processor_seconds_per_picture": "CPU seconds per picture",
+    "captions_per_processor_second": "captions per CPU second",
 }  # fmt: skip
 
 

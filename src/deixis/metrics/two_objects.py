@@ -126,7 +126,7 @@ def choice_accuracy(model: Model, corpus: Corpus, split: str, *, seed: int = 0) 
         for choice, answer in _answers(model, corpus, image, choices):
             answers.setdefault(choice.kind, []).append(answer)
     if not answers:
-        raise DeixisError(f"no picture of the split {split} has two objects of one name that a phrase tells apart")
+        raise DeixisError(f"no picture of the split {split} has two objects of one name that a phrase distinguishes")
     every = [answer for kind in answers.values() for answer in kind]
     figures: dict[str, Any] = {
         "overall": _figures(every),

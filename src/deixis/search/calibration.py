@@ -198,7 +198,7 @@ class Presences(NamedTuple):
 def single_words(collection: Collection) -> Presences:
     asked = collection.asked.of(~collection.asked.several)
     known = np.stack([asked.best, asked.commonness, np.zeros_like(asked.best)], 1)
-    # A word that stands in few captions need not mean what it is asked for.
+    # A word of few captions need not mean what a query means by it.
     return Presences(known, asked.matches.sum(1) >= WORD_MATCHES, ~asked.mentioned, equally_common=True)
 
 
@@ -252,7 +252,7 @@ def fit_present(groups: Sequence[Presences]) -> Threshold:
     model.fit(np.concatenate(table), np.concatenate(present), sample_weight=1000 * np.concatenate(weights))
     slope, common, worst = model.coef_[0].tolist()
     if slope <= 0:
-        raise DeixisError("the model's scores do not tell phrases that pictures show from phrases that they do not")
+        raise DeixisError("the model's scores do not separate phrases that pictures show from phrases that they do not")
     base = -float(model.intercept_[0]) / slope
     return Threshold(base, commonness=-common / slope, worst_word=-worst / slope)
 
@@ -314,7 +314,7 @@ def fit_end(collections: Sequence[Asked], noun_matches: int = NOUN_MATCHES) -> T
     for asked in collections:
         least = noun_matches if asked.size > SMALLER else noun_matches / 2
         counts = asked.matches.sum(1)
-        # Nouns are asked for more often than phrases, and captions tell more reliably what shows them.
+        # Nouns are asked for more often than phrases, and captions show more reliably which pictures have them.
         nouns, phrases = (
             asked.of((counts >= least) & ~asked.several),
             asked.of((counts >= PHRASE_MATCHES) & asked.several),

@@ -360,12 +360,12 @@ class SearchEngine:
         return hits[:count]
 
     def embed_picture(self, path: bytes) -> Floats:
-        """The row of a picture file, `(dim,)`."""
+        """The embedding of a picture file, `(dim,)`."""
         data, _ = read_file(os.path.realpath(path))
         return self.embed_bytes(data, shown(path))
 
     def embed_bytes(self, data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Floats:
-        """The row of a picture from the bytes of its file; `name` is what an `InputError` calls it."""
+        """The embedding of a picture from the bytes of its file; `name` is for an `InputError`."""
         at_least = self.model.identity.at_least
         picture = decode_picture(data, name=name, max_pixels=max_pixels, at_least=at_least)
         row: Floats = self.model.embed_prepared([self.model.prepare(picture)]).embeddings[0]

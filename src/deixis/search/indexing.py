@@ -190,7 +190,7 @@ class _Update:
             self._catalogue.set_meta("encoder", model_name)
         walks, to_look_at, met, absent = self._walk()
         self._take_in(to_look_at)
-        # What a walk met beside files is looked at anew each time.
+        # Problems of a walk are recorded anew each time.
         noted = {path: reason for walk in walks for path, reason in walk.problems.items()}
         gone = self._gone(met | noted.keys(), walks, absent)
         with self._catalogue.transaction():
@@ -241,7 +241,7 @@ class _Update:
         return walks, to_look_at, met, absent
 
     def _gone(self, met: set[bytes], walks: Sequence[Walk], absent: Sequence[bytes]) -> list[FileRow]:
-        """Files of before that a walk would have met."""
+        """Indexed files that a walk would have found, and did not."""
         walked = [walk.root for walk in walks] + (list(absent) if self._prune else [])
         closed = [folder for walk in walks for folder in walk.closed]
         return [
@@ -272,7 +272,7 @@ class _Update:
         try:
             data, stamp = read_file(file.path)
         except InputError as fault:
-            # A refusal may be over the next time; nothing but looking tells.
+            # The file may be readable the next time: it is read again.
             return Looked(file, NEVER, None, None, fault.problem)
         sha256 = hashlib.sha256(data).digest()
         if sha256 in self._known:
@@ -345,7 +345,7 @@ def details_of(data: bytes, path: bytes, picture: Picture | None = None) -> Deta
 
 
 def _in_order(pool: ThreadPoolExecutor, look: Callable[[Found], Looked], files: Iterable[Found]) -> Iterator[Looked]:
-    """What `look` makes of files, in order, a few of them ahead of who asks."""
+    """What `look` makes of files, in order, a few of them ahead of the caller."""
     ahead: deque[Future[Looked]] = deque()
     for file in files:
         ahead.append(pool.submit(look, file))

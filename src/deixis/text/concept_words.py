@@ -190,7 +190,7 @@ def tag_captions(captions: Iterable[Tokens]) -> Iterator[list[TaggedWord]]:
     model = next((name for name in SPACY_PACKAGES if spacy_folder(name) is not None), None)
     if model is None or find_spec("spacy") is None:
         raise ParserMissing(
-            "the parts of speech of concept words are told by spaCy and its English model: pip install 'deixis[text]', "
+            "parts of speech of concept words need spaCy and its English model: pip install 'deixis[text]', "
             "or give a vocabulary that was made elsewhere (vocabulary.file)"
         )
     pipeline, make = load_spacy(model), import_module("spacy.tokens").Doc

@@ -1,6 +1,6 @@
 """Captions with the roles of two things exchanged: "a cheetah chases a gazelle", "a gazelle chases a cheetah".
 
-SCO (section 1) asks that a picture be told from the same concepts in another order. The two noun phrases of a verb,
+SCO (section 1) asks to separate a picture from the same concepts in another order. The two noun phrases of a verb,
 or of a preposition that is not the same both ways, change places; what they wear and where they stand stays. A parser
 must read the exchanged sentence with the roles exchanged, or it is left out.
 """
@@ -114,7 +114,7 @@ def _subject(words: Sequence[Word], relation: int) -> int | None:
     """The noun that a verb or a preposition relates to its object."""
     word = words[relation]
     if word.relation in ("prep", "agent"):
-        # One that hangs from a noun tells what it wears or has: "a man in a red shirt".
+        # A preposition of a noun says what the noun wears or has: "a man in a red shirt".
         above = word.head
         return None if above == relation or words[above].tag.startswith("NN") else _subject(words, above)
     for index, other in enumerate(words):

@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = ("side", "height", "size", "distance")
 APART = 0.12
 #: The larger area, or distance, is at least this many times the smaller one.
 LARGER = 1.6
-#: Objects of one label that overlap more than this are hard to tell apart, even for people.
+#: Objects of one label that overlap more than this are hard to distinguish, even for people.
 OVERLAP = 0.4
 #: An expression is made where a label has at most this many objects.
 MOST = 5

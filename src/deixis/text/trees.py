@@ -133,7 +133,7 @@ def check_tree(tree: Tree, tokens: int) -> None:
 
 
 def flattened(tree: Tree, limit: int = DEPTH_LIMIT) -> Tree:
-    """The same tree, with what lies deeper than `limit` nodes hung up flat."""
+    """The same tree, with everything deeper than `limit` nodes made flat."""
     if tree.is_leaf or not tree.children:
         return tree
     if limit <= 2:
@@ -214,7 +214,7 @@ def _bracket_trees(path: str | Path, lines: Sequence[str]) -> Iterator[TokensAnd
             elif piece != ")":
                 top = stack[-1]
                 if top.word or top.children:
-                    raise InputError(path, f"{piece!r} stands beside other parts of node {top.label}", location)
+                    raise InputError(path, f"{piece!r} is beside other parts of node {top.label}", location)
                 if top.label:
                     top.word = piece
                 else:

@@ -1,6 +1,6 @@
 """Captions beside their twins with roles exchanged, as a file that people can read and any machine can score.
 
-Of a corpus of drawn scenes the scenes tell what is false. Of any other, `deixis.text.exchange` makes the twins with a
+In drawn scenes, the scenes say what is false. For any other corpus, `deixis.text.exchange` makes the twins with a
 parser, once: they are kept in the cache, so that a machine without one can score them.
 """
 

@@ -27,7 +27,7 @@ WORD_LIMIT = 2048
 _NUMBER_LIMIT = 32
 #: How fastText's own .bin begins, which holds a model and no table of words.
 _FASTTEXT_MODEL = (793_712_314).to_bytes(4, "little")
-#: Bytes at the beginning of a file that tell it from others.
+#: Bytes at the beginning of a file that identify it.
 _HASHED = 1 << 20
 
 
@@ -79,7 +79,7 @@ def read_word_vectors(
 
 
 def source_of(path: Path) -> str:
-    """The file's name, its size, and a hash of how it begins: tells it from others that bore its name."""
+    """The file's name, its size, and a hash of its beginning, which identify it."""
     with path.open("rb") as stream:
         start = hashlib.sha256(stream.read(_HASHED)).hexdigest()[:16]
     return f"{path.name} ({path.stat().st_size} bytes, {start})"

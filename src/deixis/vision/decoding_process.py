@@ -231,7 +231,7 @@ def main() -> None:
 
     from deixis.vision.reading import decode_here, header_here
 
-    # Ctrl-C is for who asks; this process ends with them.
+    # Ctrl-C is for the parent process; this one ends with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, sys.stdout.buffer
 

@@ -1,7 +1,7 @@
 """A region classifier in the manner of Fast R-CNN (Girshick 2015), on an EfficientNet-Lite.
 
 The two-branch paper takes its region features from a Fast R-CNN that was fine-tuned for detection: the last hidden
-layer of its region head (fc7). This network stands in for it. Its file (safetensors) is a backbone, `detector:FILE`,
+layer of its region head (fc7). This network replaces it. Its file (safetensors) is a backbone, `detector:FILE`,
 whose regions are described by that layer (`features = "head"`). It has seen ground-truth boxes of its training corpus,
 and results that use it say so. Training is in `deixis.training.tools.detector_training`.
 

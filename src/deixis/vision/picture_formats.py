@@ -1,7 +1,7 @@
 """Which files are read as pictures, by their suffix, and what must be installed for them.
 
 The content of a file decides how it is decoded; the suffix only says whether it is looked at. RAW files are the
-exception: most begin like a TIFF, so their suffix tells them apart.
+exception: most begin like a TIFF, so the suffix decides.
 """
 
 from __future__ import annotations

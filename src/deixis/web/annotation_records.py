@@ -50,7 +50,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Tasks(msgspec.Struct, frozen=True):
-    """The tasks to do now and next, and where the worker stands in each kind of task."""
+    """The tasks to do now and next, and the worker's standing in each kind of task."""
 
     tasks: list[Task]
     standings: dict[str, OwnStanding]
@@ -176,7 +176,7 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def document_annotation(app: FastAPI, cookie: str, requests: tuple[type[msgspec.Struct], ...]) -> None:
-    """Have the application tell its API. `requests` are the records that its routes take."""
+    """Describe the application's API. `requests` are the records that its routes take."""
     schemes = {
         "session": {"type": "apiKey", "in": "cookie", "name": cookie},
         "page": {

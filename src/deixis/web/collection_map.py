@@ -1,4 +1,4 @@
-"""The map of a collection: where its pictures lie in the model's space, laid out in a plane."""
+"""The map of a collection: its pictures in the model's space, laid out in a plane."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEED = 0
 
 
 class MapPoint(msgspec.Struct, frozen=True):
-    """A picture; `x` and `y` lie in [0, 1], `y` downwards."""
+    """A picture; `x` and `y` are in [0, 1], `y` downwards."""
 
     picture: str
     x: float
@@ -23,7 +23,7 @@ class MapPoint(msgspec.Struct, frozen=True):
 
 
 class CollectionMap(msgspec.Struct, frozen=True):
-    """`pictures` tells how many the collection has; where they are many, the points are some of them."""
+    """`pictures` is the number in the collection; of a large one, the points are a sample."""
 
     pictures: int
     points: list[MapPoint]

@@ -1,8 +1,8 @@
 """Pictures of an index for a browser: shrunken copies, and only of bytes that were indexed.
 
-A picture is found by its key. Its file must lie, with all links resolved, in a folder that was indexed, and still hold
-what it held then: whatever was put in its place is shown to nobody. What a page shows is drawn anew from the pixels,
-upright and without metadata; only who asks for the original gets the file itself.
+A picture is found by its key. With all links resolved, its file must be in an indexed folder, and its contents must
+be the indexed ones: a file that replaced it is not shown. Pages show copies drawn from the pixels, upright and without
+metadata; only a request for the original returns the file itself.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def open_original(collection: Collection, key: str) -> Original:
 
 
 def _places(collection: Collection, key: str) -> Iterator[tuple[bytes, bytes]]:
-    """The paths of a picture's files that lie in folders that were indexed, and the same with links resolved."""
+    """The paths of a picture's files in indexed folders, and the same with links resolved."""
     roots = [os.path.realpath(root) for root in collection.roots]
     for path in collection.paths(picture_of(collection, key)):
         real = os.path.realpath(path)

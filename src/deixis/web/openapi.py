@@ -39,7 +39,7 @@ def document(
     security: Sequence[Mapping[str, Any]],
     reading: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Have an application tell its API.
+    """Describe the API of an application.
 
     Args:
         app: the application, with all its routes.

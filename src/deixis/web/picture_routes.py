@@ -223,8 +223,8 @@ async def duplicates(request: Request, count: Count = 50, offset: Offset = 0) ->
     collection = state.desk.engine.collection
     groups = await state.drawing(lambda: state.duplicates.of(collection))
     part = groups[offset : offset + count]
-    told = [
+    copies = [
         [Copy(key, shown(each.path), *each[2:]) for each in group if (key := collection.key(each.picture))]
         for group in part
     ]
-    return reply(Duplicates(told, len(groups)))
+    return reply(Duplicates(copies, len(groups)))

@@ -1,6 +1,6 @@
-"""The engine behind the search pages: a thread for each processor answers queries that wait, several together.
+"""The engine behind the search pages: one thread per CPU core answers waiting queries, several together.
 
-Encoding eight sentences at once takes about as long as three one by one, and a row of vectors is read once for all of
+Encoding eight sentences at once takes about as long as three one by one, and the embeddings are read once for all of
 them; so a busy server answers in batches instead of falling behind. Another thread looks whether the index has changed
 and opens it anew; queries go on over the old state until the new one is ready.
 """
@@ -92,7 +92,7 @@ Answering = Future[Answered]
 class Question(NamedTuple):
     engine: SearchEngine
     query: Query | None
-    #: The row of a picture that what is found should resemble.
+    #: The embedding of a picture that results should resemble.
     example: Floats | None
     part: Part
     answer: Answering
@@ -183,7 +183,7 @@ class Desk:
             answers = self._answers(engine, batch)
         except Exception as fault:
             if len(batch) > 1:
-                # Whose fault it is tells itself one by one.
+                # One by one, only the faulty question fails.
                 for question in batch:
                     self._answer(engine, [question])
             else:

@@ -214,7 +214,7 @@ _PROBLEMS = {
 
 
 def replies(kind: type[msgspec.Struct], *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route: the record of a good answer, and the problems that may be told instead."""
+    """The `responses` of a route: the record of a good answer, and the problems that may be reported instead."""
     return {200: described(kind, "It was answered."), **problems(_PROBLEMS, 401, 403, *statuses)}
 
 
@@ -226,6 +226,6 @@ def picture_body() -> dict[str, Any]:
 
 
 def document_search(app: FastAPI) -> None:
-    """Have the application tell its API."""
-    description = "Search over the pictures of an index. Pictures go by keys, which tell their content."
+    """Describe the application's API."""
+    description = "Search over the pictures of an index. Pictures are named by keys, which identify their contents."
     document(app, description, RECORDS, {"token": {"type": "http", "scheme": "bearer"}}, [{}, {"token": []}])

@@ -130,7 +130,7 @@ async def describe_sent(request: Request) -> Response:
 
 @router.get("/map", responses=replies(CollectionMap, 400))
 async def collection_map(request: Request) -> Response:
-    """Where the pictures lie in the model's space, laid out in a plane; the first time it takes seconds."""
+    """The pictures in the model's space, laid out in a plane; the first time takes seconds."""
     state = state_of(request)
     collection = state.desk.engine.collection
     return reply(await state.drawing(lambda: state.mapper.map_of(collection)))
@@ -166,15 +166,15 @@ def _more(words: str) -> ParsedQuery | None:
 
 def _answer(answered: Answered, query: ParsedQuery | None, only: Filter) -> Answer:
     collection = answered.engine.collection
-    # What has gone from the index meanwhile is left out.
+    # Pictures that left the index meanwhile are left out.
     hits = [
         Hit(*listed, found.score, found.relevant)
         for found in answered.found
         if (listed := listed_picture(collection, found.picture, only)) is not None
     ]
-    told = ([], "") if query is None else answered.engine.unknown(query)
+    unknown = ([], "") if query is None else answered.engine.unknown(query)
     text = "" if query is None else query.text
-    return Answer(text, hits, not answered.matches, answered.matches, answered.more, *told)
+    return Answer(text, hits, not answered.matches, answered.matches, answered.more, *unknown)
 
 
 async def _indexed(state: SearchState, key: str) -> tuple[tuple[int, int], Callable[[], Picture]]:
@@ -196,7 +196,7 @@ async def _grounding(
 
 
 async def _description(state: SearchState, key: str, load: Callable[[], Picture]) -> Response:
-    told = await answer_of(state.sight.describe(key, load))
-    captions = [Caption(each.sentence, each.score) for each in told.captions]
-    regions = [RegionPhrase(each.box, each.phrase, each.score) for each in told.phrases]
-    return reply(Described(*told.size, captions, regions))
+    described = await answer_of(state.sight.describe(key, load))
+    captions = [Caption(each.sentence, each.score) for each in described.captions]
+    regions = [RegionPhrase(each.box, each.phrase, each.score) for each in described.phrases]
+    return reply(Described(*described.size, captions, regions))

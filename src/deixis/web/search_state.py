@@ -47,7 +47,7 @@ class SearchState:
         self.pictures, self.mapper, self.downloads = IndexedPictures(), Mapper(), Downloads()
         self.duplicates = FoundDuplicates()
         self._embedded: Shelf[tuple[str, str], Floats] = Shelf(EMBEDDED)
-        # Decoding lets other threads run; more at once than there are processors would only take memory.
+        # Decoding lets other threads run; more threads than CPU cores would only take memory.
         self._decoding = ThreadPoolExecutor(os.cpu_count() or 1, "decoding")
         self._drawing = ThreadPoolExecutor(1, "map")
         self._received = 0

@@ -1,8 +1,8 @@
 """What every answer of a server carries and every request must pass, whatever page it is for.
 
 Scripts, styles and pictures come from the server itself and from nowhere else. A request must not come from another
-site's page; one that sends something sends JSON, or a picture where the server takes any, of a sensible size. How long
-an answer took stands in `Server-Timing`.
+site's page; one that sends something sends JSON, or a picture where the server takes any, of a sensible size. The time
+of an answer is in `Server-Timing`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                # What a page shows is one person's, unless it says otherwise.
+                # Pages are private unless they say otherwise.
                 headers.setdefault("Cache-Control", "no-store")
                 headers["Server-Timing"] = f"app;dur={1000 * (perf_counter() - began):.2f}"
             try:
@@ -133,8 +133,8 @@ class Guard:
             # Whoever asked learns nothing of the inside; the log does.
             logging.getLogger(__name__).exception("%s %s", scope["method"], scope["path"])
             if not started:
-                told = JSONResponse({"error": "something went wrong at the server; try again"}, 500)
-                await told(scope, receive, send_guarded)
+                problem = JSONResponse({"error": "something went wrong at the server; try again"}, 500)
+                await problem(scope, receive, send_guarded)
 
     def _misdirected(self, headers: Headers) -> JSONResponse | None:
         if self._hosts is None or headers.get("host", "") in self._hosts:

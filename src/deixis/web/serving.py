@@ -1,4 +1,4 @@
-"""Running an application: a socket of our own, so that a port in use is told in one line, and a quiet uvicorn."""
+"""Running an application: a socket of our own, so that a port in use is reported in one line, and a quiet uvicorn."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class Shelf(Generic[Key, Value]):
-    """Values by key; `size` tells how much of `room` one takes, and the newest stays however large it is."""
+    """Values by key; `size` is how much of `room` a value takes; the newest stays however large it is."""
 
     def __init__(self, room: int, size: Callable[[Value], int] = lambda value: 1) -> None:
         self._room, self._size = room, size

@@ -38,8 +38,8 @@ def make_app(title: str, statuses: Mapping[type[DeixisError], int], **guarding: 
     """An application with the guard, static files under `/static`, and our errors; its pages are yet to be added.
 
     Args:
-        statuses: errors that are told with another status than 400.
-        guarding: what else the guard is told.
+        statuses: errors that are reported with another status than 400.
+        guarding: more arguments of the guard.
     """
     app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Guard, **guarding)
@@ -85,8 +85,8 @@ async def _tell_refusal(request: Request, fault: Exception) -> Response:
 
 async def _tell_parameters(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, RequestValidationError)
-    told = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in fault.errors())
-    return _tell(request, told, 422)
+    problems = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in fault.errors())
+    return _tell(request, problems, 422)
 
 
 def _tell_fault(status: int) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:

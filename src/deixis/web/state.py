@@ -42,7 +42,7 @@ def _kept_picture(data: bytes, media_type: str) -> Response:
 
 @contextmanager
 def _hidden_places() -> Iterator[None]:
-    """What is wrong with a file names places on the server, which nobody is told."""
+    """Problems of files name paths of the server, which stay private."""
     try:
         yield
     except InputError:

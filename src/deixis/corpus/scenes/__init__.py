@@ -1,6 +1,6 @@
 """The embedded corpus, `scenes`: drawn by the package itself from a seed, annotated as Flickr30k Entities is.
 
-Every scene has a setting, one event and what stands by; five captions tell of it, with phrases, coreference chains,
+Every scene has a setting, one event and bystanders; five captions describe it, with phrases, coreference chains,
 types and the exact boxes of what was drawn. Two thirds of the scenes have siblings in their split that differ in one
 factor (roles exchanged, another count, colours exchanged or changed), and `order_swaps` and `count_swaps` give
 captions their false twins, so that word order, counting and binding can be measured. The split `unseen` holds scenes

@@ -169,7 +169,7 @@ def _draw_split(split: str, wanted: int, start: int, seed: int, known: set[Plan]
             so_far.update(held_out)
             known.add(member)
             staged.append(member)
-            # Siblings share layout and backdrop, so that nothing but the factor tells them apart.
+            # Siblings share layout and backdrop, so that only the factor distinguishes them.
             layout = Chance(seed, split, family, "layout")
             scenes.append(stage(f"scene-{start + len(scenes):06d}", f"{split}-{family}", member, layout))
     return scenes

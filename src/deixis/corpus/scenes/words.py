@@ -105,7 +105,7 @@ class Way(NamedTuple):
     rest: str = ""
 
 
-#: Stands for the verb that tells how the subject is there: standing, parked, flying.
+#: A placeholder for the verb of posture: standing, parked, flying.
 POSTURE = "posture"
 
 WAYS: dict[str, tuple[Way, ...]] = {

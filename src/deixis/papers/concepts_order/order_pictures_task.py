@@ -1,6 +1,6 @@
 """Joint training from raw pictures (section 3.4): recipes of the kind `order-pictures`.
 
-Frozen features say what is in a picture, but hardly who does what to whom, so a model on them cannot tell a caption
+Frozen features say what is in a picture, but hardly who does what to whom, so a model on them cannot separate a caption
 from its twin with exchanged roles. Here the backbone is trained too: the cells of its map have positions and attend to
 each other (`deixis.vision.tower`), and their pooled vector is the context of eq. 2. Sentences, L_mat, L_gen and
 exchanged captions are as in `task.py`.

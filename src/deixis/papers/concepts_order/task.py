@@ -104,7 +104,7 @@ class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.features is None and not self.concepts:
             raise ValueError("features, concepts: at least one of them must be named")
         if self.speaker and (self.features is None or self.concepts):
-            raise ValueError("speaker: its sentences are told from `features`, and stand in place of concepts")
+            raise ValueError("speaker: needs `features`, and its sentences replace `concepts`")
         if not self.loss.matching and not self.loss.generation:
             raise ValueError("loss: with neither matching nor generation there is nothing to learn")
 

@@ -44,7 +44,7 @@ class CaptionerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     recurrent: Literal["uniform", "identity"] = "uniform"
     #: Initialize output biases with the words' log frequencies, so that they need not be learned first.
     frequency_biases: bool = True
-    #: What is described is taken by its direction, less the mean one (`deixis.features.centring`), each number about 1.
+    #: Use only the direction of features, minus the mean direction (`deixis.features.centring`), scaled to about 1.
     centred: bool = False
 
 

@@ -1,6 +1,6 @@
-// The administrator's page: tables of what the server tells, links for people, decisions, and the export.
+// The administrator's page: tables of what the server reports, links for people, decisions, and the export.
 
-import { ask, copy, make, tell } from "./shell.js";
+import { ask, copy, make, notify } from "./shell.js";
 
 const find = (id) => document.getElementById(id);
 const count = (value) => value.toLocaleString("en");
@@ -88,7 +88,7 @@ function onSubmit(id, act) {
     try {
       await act(event.target.elements, event.submitter.value);
     } catch (problem) {
-      tell(problem.message);
+      notify(problem.message);
     }
   });
 }
@@ -123,7 +123,7 @@ async function refresh() {
   try {
     if (!document.hidden) await load();
   } catch (problem) {
-    tell(problem.message);
+    notify(problem.message);
   }
   setTimeout(refresh, 1000 * REFRESH_SECONDS);
 }

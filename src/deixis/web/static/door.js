@@ -1,13 +1,13 @@
 // The way in. The secret stands behind the #, which browsers keep to themselves; it is sent once, when asked for.
 
-import { ask, copy, make, tell } from "./shell.js";
+import { ask, copy, make, notify } from "./shell.js";
 
 const form = document.getElementById("door");
 const secret = location.hash.slice(1);
 // Not left in the address bar for others to see.
 history.replaceState(null, "", location.pathname);
 
-if (form && !secret) tell("This link is not whole: open it as it was sent to you.", 0);
+if (form && !secret) notify("This link is not whole: open it as it was sent to you.", 0);
 form?.addEventListener("submit", async (event) => {
   event.preventDefault();
   try {
@@ -15,7 +15,7 @@ form?.addEventListener("submit", async (event) => {
     if (link) showLink(location.origin + link);
     else location.assign("/");
   } catch (problem) {
-    tell(problem.message, 0);
+    notify(problem.message, 0);
   }
 });
 

@@ -1,6 +1,6 @@
 // The list of images for reviewers: thumbnails with what is known of each, by part of the project, a page at a time.
 
-import { ask, make, tell } from "./shell.js";
+import { ask, make, notify } from "./shell.js";
 
 const find = (id) => document.getElementById(id);
 const address = new URLSearchParams(location.search);
@@ -39,8 +39,8 @@ async function load() {
 function turn(to) {
   start = to;
   scrollTo(0, 0);
-  load().catch((problem) => tell(problem.message));
+  load().catch((problem) => notify(problem.message));
 }
 
 choice.addEventListener("change", () => turn(0));
-load().catch((problem) => tell(problem.message, 0));
+load().catch((problem) => notify(problem.message, 0));

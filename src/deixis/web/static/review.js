@@ -1,7 +1,7 @@
 // A reviewer's page: an image with its phrases, chains and boxes, each of which can be corrected, and what was done so far.
 
 import { BoxEditor } from "./box_editor.js";
-import { ask, make, tell, typing } from "./shell.js";
+import { ask, make, notify, typing } from "./shell.js";
 import { Stage, zoomControls } from "./stage.js";
 
 const find = (id) => document.getElementById(id);
@@ -25,7 +25,7 @@ const part = address.get("part") ?? "all";
 
 async function load() {
   const path = encodeURIComponent(address.get("image") ?? "");
-  showNeighbours(path).catch((problem) => tell(problem.message));
+  showNeighbours(path).catch((problem) => notify(problem.message));
   const found = await ask(`/api/review/image?id=${path}`);
   await stage.show(`/api/review/picture?id=${path}`, found.width, found.height, found.id);
   show(found);
@@ -55,7 +55,7 @@ function show(found) {
   find("image-id").textContent = view.id;
   find("image-state").textContent = view.finished ? "finished" : "has open questions";
   find("reviews").replaceChildren(...view.reviews.map(reviewCard), ...view.equal_boxes.map(equalCard));
-  showStarved(view).catch((problem) => tell(problem.message));
+  showStarved(view).catch((problem) => notify(problem.message));
   find("history").replaceChildren(...view.history.map(eventLine).reverse());
   choose(-1);
 }
@@ -176,7 +176,7 @@ function move(id, from, target) {
 
 function saveBoxes(verdict) {
   const boxes = verdict === "box" ? editor.boxes : [];
-  if (verdict === "box" && !boxes.length) tell("Draw a box first, or say why there is none.");
+  if (verdict === "box" && !boxes.length) notify("Draw a box first, or say why there is none.");
   else fix({ type: "boxes", mention: view.groups[chosen].mentions[0], boxes, verdict });
 }
 
@@ -184,9 +184,9 @@ async function fix(made) {
   try {
     show(await ask("/api/review/fix", { image: view.id, version: view.version, fix: made, comment: find("comment").value }));
     find("comment").value = "";
-    tell("Saved.", 2);
+    notify("Saved.", 2);
   } catch (problem) {
-    tell(problem.message);
+    notify(problem.message);
     if (problem.message.includes("changed since")) await load();
   }
 }
@@ -242,7 +242,7 @@ function touch(caption, place, mention) {
 find("edit-phrases").addEventListener("click", () => {
   phrases = phrases ? null : view.mentions.map((entry) => entry.mention);
   begun = null;
-  if (phrases) tell("Touch a phrase to take it away; touch the first and the last word of a new one.");
+  if (phrases) notify("Touch a phrase to take it away; touch the first and the last word of a new one.");
   showCaptions();
 });
 find("save-phrases").addEventListener("click", () => {
@@ -264,4 +264,4 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "k" && !event.ctrlKey && !event.metaKey) find("previous").click();
 });
 window.addEventListener("beforeunload", (event) => { if (unsaved()) event.preventDefault(); });
-load().catch((problem) => tell(problem.message, 0));
+load().catch((problem) => notify(problem.message, 0));

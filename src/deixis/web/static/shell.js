@@ -12,7 +12,7 @@ export class Refused extends Error {
 }
 
 /** Say something in a few words; it goes away by itself after a while. */
-export function tell(text, seconds = 6) {
+export function notify(text, seconds = 6) {
   notice.textContent = text.charAt(0).toUpperCase() + text.slice(1);
   clearTimeout(hush);
   if (text && seconds) hush = setTimeout(() => { notice.textContent = ""; }, 1000 * seconds);
@@ -45,16 +45,16 @@ export async function ask(path, sent, signal) {
       reply = await fetch(path, request);
     } catch (problem) {
       if (signal?.aborted) throw problem;
-      tell("The server does not answer. Trying again …", 0);
+      notify("The server does not answer. Trying again …", 0);
       await pause(wait);
       continue;
     }
     if (reply.status === 429 || reply.status >= 502) {
-      tell("The server is busy. Trying again …", 0);
+      notify("The server is busy. Trying again …", 0);
       await pause(Math.max(wait, 1000 * Number(reply.headers.get("Retry-After") ?? 0)));
       continue;
     }
-    if (notice.textContent.endsWith("Trying again …")) tell("");
+    if (notice.textContent.endsWith("Trying again …")) notify("");
     const content = await reply.json();
     if (reply.ok) return content;
     if (reply.status === 401) location.assign("/");
@@ -77,7 +77,7 @@ export function make(name, attributes = {}, ...children) {
 export async function copy(field) {
   field.select();
   const copied = await navigator.clipboard?.writeText(field.value).then(() => true, () => false);
-  tell(copied ? "Copied." : "This browser does not let us copy: press Ctrl C, the link is selected.");
+  notify(copied ? "Copied." : "This browser does not let us copy: press Ctrl C, the link is selected.");
 }
 
 /** Whether a key press is meant for a field or a dialog rather than for the page. */

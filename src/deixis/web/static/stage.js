@@ -53,10 +53,10 @@ export class Stage {
       this.picture.setAttribute("href", url);
     } else {
       this.picture.removeAttribute("href");
-      const told = document.createElement("p");
-      told.className = "broken";
-      told.textContent = "This picture cannot be shown. Please report it.";
-      this.root.append(told);
+      const message = document.createElement("p");
+      message.className = "broken";
+      message.textContent = "This picture cannot be shown. Please report it.";
+      this.root.append(message);
     }
     this.svg.setAttribute("aria-label", description);
     this.fit();

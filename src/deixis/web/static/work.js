@@ -1,7 +1,7 @@
 // A worker's page: one task at a time. An answer is saved before the next task appears, which is loaded by then.
 
 import { BoxEditor } from "./box_editor.js";
-import { ask, copy, make, Refused, tell, typing } from "./shell.js";
+import { ask, copy, make, Refused, notify, typing } from "./shell.js";
 import { boxShape, shape, Stage, zoomControls } from "./stage.js";
 
 const find = (id) => document.getElementById(id);
@@ -238,7 +238,7 @@ async function pass(path, sent, done = () => {}) {
   } catch (problem) {
     if (!(problem instanceof Refused)) throw problem;
     setBusy(false);
-    tell(problem.message);
+    notify(problem.message);
     // Gone to somebody else in the meantime: there is a next one.
     if (problem.status === 409) await load();
   }
@@ -256,7 +256,7 @@ async function takeBack() {
   try {
     const state = await ask("/api/work/take-back", { token, only: only() });
     answered.pop();
-    tell("Your last answer is taken back.", 3);
+    notify("Your last answer is taken back.", 3);
     ({ standings } = state);
     await follow(state);
   } catch (problem) {
@@ -264,7 +264,7 @@ async function takeBack() {
     setBusy(false);
     answered.clear();
     showTakeBack();
-    tell(problem.message);
+    notify(problem.message);
   }
 }
 
@@ -276,7 +276,7 @@ async function load() {
   try {
     await follow(await ask(`/api/work/tasks${only() ? `?only=${only()}` : ""}`));
   } catch (problem) {
-    tell(problem.message, 0);
+    notify(problem.message, 0);
   }
 }
 

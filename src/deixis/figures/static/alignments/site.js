@@ -4,7 +4,7 @@
 const stage = document.querySelector(".stage");
 if (stage) {
   const rects = [...stage.querySelectorAll("rect")];
-  const told = stage.querySelector("figcaption");
+  const caption = stage.querySelector("figcaption");
   const show = (line, snippet) => {
     for (const other of stage.querySelectorAll("li.open")) other.classList.toggle("open", other === line);
     line.classList.add("open");
@@ -18,7 +18,7 @@ if (stage) {
       rect.classList.toggle("on", chosen ? region === chosen : own.has(region));
       rect.classList.toggle("dim", Boolean(chosen) && own.has(region) && region !== chosen);
     }
-    told.textContent = snippet ? snippet.title : "";
+    caption.textContent = snippet ? snippet.title : "";
   };
   const react = (event) => {
     const line = event.target.closest(".sentences li");

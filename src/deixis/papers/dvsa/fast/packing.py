@@ -65,7 +65,7 @@ def packed_regions(regions: Tensor, present: Tensor, tiles: Tiles) -> PackedRegi
 
 
 def packed_words(words: Tensor, text: Tensor, texts: int, tiles: Tiles) -> PackedWords:
-    """Words (words, dim) of texts, of which `text` (words,) ascending tells each one's, as the kernel reads them.
+    """Words (words, dim) as the kernel reads them; `text` (words,), ascending, is the text of each word.
 
     A text that is longer than a tile goes in pieces.
     """

@@ -112,7 +112,7 @@ class Forest:
     """Trees over word ids, each different subtree held once.
 
     Args:
-        shape: "h-lstm" tells noun-phrase children from others, "tree-lstm" treats children alike, "chain" reads a
+        shape: "h-lstm" separates noun-phrase children from others, "tree-lstm" treats children alike, "chain" reads a
             sentence and each of its noun phrases word by word and takes from the tree only where these phrases are.
     """
 

@@ -1,6 +1,6 @@
 // The way in. The token stands behind the #, which browsers keep to themselves.
 
-import { ask, tell } from "../shell.js";
+import { ask, notify } from "../shell.js";
 
 const form = document.getElementById("door");
 
@@ -9,7 +9,7 @@ async function enter(token) {
     await ask("/api/enter", { token });
     location.assign("/");
   } catch (problem) {
-    tell(problem.message, 0);
+    notify(problem.message, 0);
   }
 }
 

@@ -7,7 +7,7 @@ import { choose, refresh, selectable } from "./selection.js";
 const PAGE = 50;
 const main = document.querySelector("main");
 const groups = document.getElementById("groups");
-const told = document.getElementById("told");
+const statusLine = document.getElementById("status-line");
 const end = document.getElementById("end");
 const others = document.getElementById("others");
 let loading = false;
@@ -28,7 +28,7 @@ async function load() {
   const answer = await ask(`/api/duplicates?${new URLSearchParams({ count: PAGE, offset: groups.children.length })}`);
   total = answer.total;
   groups.append(...answer.groups.map(card));
-  told.textContent = total ? `${plural(total, "group")} of files` : "No two files show the same.";
+  statusLine.textContent = total ? `${plural(total, "group")} of files` : "No two files show the same.";
   end.hidden = groups.children.length >= total;
   others.hidden = !total;
   refresh();
@@ -40,7 +40,7 @@ async function grow() {
     try {
       await load();
     } catch (problem) {
-      told.textContent = problem.message;
+      statusLine.textContent = problem.message;
       total = 0;
     } finally {
       loading = false;

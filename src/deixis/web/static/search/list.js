@@ -55,10 +55,10 @@ export class List {
     } else {
       answer = await ask(`/api/${this.asks ? "search" : "pictures"}?${query}`, undefined, signal);
     }
-    const { hits, pictures, more, ...told } = answer;
+    const { hits, pictures, more, ...rest } = answer;
     const known = new Set(this.hits.map((hit) => hit.picture));
     const fresh = (hits ?? pictures).filter((hit) => !known.has(hit.picture));
-    this.told = told;
+    this.answer = rest;
     this.more = more && (hits ?? pictures).length > 0;
     this.hits.push(...fresh);
     return fresh;
@@ -69,11 +69,11 @@ export class List {
     const order = kept().filter((address) => address !== this.address);
     order.push(this.address);
     while (order.length > KEPT) sessionStorage.removeItem(`list:${order.shift()}`);
-    const { hits, told, scroll } = this;
+    const { hits, answer, scroll } = this;
     const more = this.more || hits.length > LONGEST;
     for (;;) {
       try {
-        sessionStorage.setItem(`list:${this.address}`, JSON.stringify({ hits: hits.slice(0, LONGEST), told, more, scroll }));
+        sessionStorage.setItem(`list:${this.address}`, JSON.stringify({ hits: hits.slice(0, LONGEST), answer, more, scroll }));
         sessionStorage.setItem(ORDER, JSON.stringify(order));
         return;
       } catch {

@@ -7,7 +7,7 @@ import { unhurried } from "./results.js";
 const canvas = document.getElementById("map");
 const context = canvas.getContext("2d");
 const card = document.getElementById("card");
-const told = document.getElementById("told");
+const statusLine = document.getElementById("status-line");
 const stamps = new Map();
 const view = { x: 0.5, y: 0.5, zoom: 1 };
 let points = [];
@@ -179,7 +179,7 @@ for (const end of ["pointerup", "pointercancel"]) {
     held.delete(event.pointerId);
     if (end === "pointercancel" || moved > 6) return;
     const number = nearest(event.offsetX, event.offsetY);
-    // A finger first tells of a picture, and opens it by the link beside the map.
+    // A finger first shows a picture's details; the link beside the map opens it.
     if (number >= 0 && event.pointerType === "mouse") location.assign(`/pictures/${points[number].picture}`);
     choose(number);
   });
@@ -209,7 +209,7 @@ document.getElementById("all").addEventListener("click", fit);
 const shine = unhurried(async (signal, words) => {
   if (!words) {
     lit = null;
-    told.textContent = "";
+    statusLine.textContent = "";
   } else {
     try {
       const found = [];
@@ -220,10 +220,10 @@ const shine = unhurried(async (signal, words) => {
         found.push(...answer.hits);
       } while (answer.more && found.length < answer.matches);
       lit = new Set(found.filter((hit) => hit.relevant).map((hit) => hit.picture));
-      told.textContent = answer.absent ? `Nothing here matches “${words}”.` : `${answer.matches} found`;
+      statusLine.textContent = answer.absent ? `Nothing here matches “${words}”.` : `${answer.matches} found`;
     } catch (problem) {
       if (signal.aborted) throw problem;
-      told.textContent = problem.message;
+      statusLine.textContent = problem.message;
     }
   }
   draw();
@@ -234,8 +234,8 @@ new ResizeObserver(draw).observe(canvas);
 try {
   const map = await ask("/api/map");
   points = map.points;
-  told.textContent = map.points.length < map.pictures ? `${map.points.length} of ${map.pictures} pictures, chosen at random` : "";
+  statusLine.textContent = map.points.length < map.pictures ? `${map.points.length} of ${map.pictures} pictures, chosen at random` : "";
 } catch (problem) {
-  told.textContent = problem.message;
+  statusLine.textContent = problem.message;
 }
 fit();

@@ -1,6 +1,6 @@
 // A picture: the phrases of a sentence on it as one types, what is said of it, its neighbours, and others like it.
 
-import { ask, make, tell, typing } from "../shell.js";
+import { ask, make, notify, typing } from "../shell.js";
 import { List, listParameters, titleOf } from "./list.js";
 import { show, unhurried, walk } from "./results.js";
 
@@ -127,15 +127,15 @@ async function describe() {
   const captions = document.getElementById("captions");
   const regions = document.getElementById("regions");
   try {
-    const told = await ask(`/api/describe?${new URLSearchParams({ picture })}`);
-    captions.replaceChildren(...told.captions.map((each) => make("li", {}, sentence
+    const description = await ask(`/api/describe?${new URLSearchParams({ picture })}`);
+    captions.replaceChildren(...description.captions.map((each) => make("li", {}, sentence
       ? make("button", { type: "button", title: "Point at its phrases", onclick: () => say(each.text) }, each.text)
       : each.text)));
-    if (!told.captions.length) captions.replaceChildren(make("li", { class: "soft" }, "Nothing comes to mind."));
-    document.getElementById("regions-title").hidden = !told.regions.length;
-    regions.replaceChildren(...told.regions.map((each, number) => make("li", {}, paint(make("button", {
+    if (!description.captions.length) captions.replaceChildren(make("li", { class: "soft" }, "No caption."));
+    document.getElementById("regions-title").hidden = !description.regions.length;
+    regions.replaceChildren(...description.regions.map((each, number) => make("li", {}, paint(make("button", {
       type: "button",
-      onclick: () => draw([[each.box, each.text, number]], told.width, told.height),
+      onclick: () => draw([[each.box, each.text, number]], description.width, description.height),
     }, each.text), number))));
   } catch (problem) {
     captions.replaceChildren(make("li", { class: "soft" }, problem.message));
@@ -152,16 +152,16 @@ async function near() {
   const grid = document.getElementById("near");
   const found = await ask(`/api/similar?${new URLSearchParams({ picture, count: 12 })}`);
   show(grid, found.hits, new URLSearchParams({ like: picture }).toString());
-  if (!found.hits.length) document.getElementById("near-told").textContent = "There is no other picture.";
+  if (!found.hits.length) document.getElementById("near-status").textContent = "There is no other picture.";
 }
 
 async function details() {
-  const told = await ask(`/api/pictures/${picture}`);
-  document.getElementById("size").textContent = `${told.width} × ${told.height} pixels`;
-  const date = new Date(told.date);
+  const record = await ask(`/api/pictures/${picture}`);
+  document.getElementById("size").textContent = `${record.width} × ${record.height} pixels`;
+  const date = new Date(record.date);
   const day = date.toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
   const time = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-  document.getElementById("date").textContent = told.dated_by_camera ? `Taken on ${day}, ${time}` : `File of ${day}, ${time}`;
+  document.getElementById("date").textContent = record.dated_by_camera ? `Taken on ${day}, ${time}` : `File of ${day}, ${time}`;
 }
 
 /** Go back to the list as it was left; Back itself where the list is one step behind. */
@@ -188,7 +188,7 @@ async function place() {
 async function neighbours() {
   const at = await place();
   if (at < 0) return;
-  const { total, matches } = list.told;
+  const { total, matches } = list.answer;
   const of = total ?? (at < matches ? matches : 0);
   const noun = total ? "" : matches === 1 ? " match" : " matches";
   const where = of ? `${at + 1} of ${of.toLocaleString("en")}${noun}` : `No. ${at + 1}`;
@@ -207,14 +207,14 @@ async function reveal() {
   try {
     await ask(`/api/pictures/${picture}/reveal`, {});
   } catch (problem) {
-    tell(problem.message);
+    notify(problem.message);
   }
 }
 
 async function copyPath() {
   const path = document.querySelector(".path code").textContent;
   const copied = await navigator.clipboard?.writeText(path).then(() => true, () => false);
-  tell(copied ? "The path is on the clipboard." : "This browser does not let us copy: select the path and press Ctrl C.");
+  notify(copied ? "The path is on the clipboard." : "This browser does not let us copy: select the path and press Ctrl C.");
 }
 
 const back = document.getElementById("back");

@@ -1,6 +1,6 @@
 // The search page: results come while one types; a picture that is dropped, pasted or chosen finds others like it.
 
-import { ask, make, tell, typing } from "../shell.js";
+import { ask, make, notify, typing } from "../shell.js";
 import { FILTERS, List, listParameters } from "./list.js";
 import { show, tile, unhurried, walk } from "./results.js";
 import { choose, refresh, selectable } from "./selection.js";
@@ -10,7 +10,7 @@ const main = document.querySelector("main");
 const words = document.getElementById("words");
 const found = document.getElementById("found");
 const rest = document.getElementById("rest");
-const told = document.getElementById("told");
+const statusLine = document.getElementById("status-line");
 const restTitle = document.getElementById("rest-title");
 const end = document.getElementById("end");
 const example = document.getElementById("example");
@@ -40,21 +40,21 @@ function busy(on) {
 
 /** What came back, in words: how many match, or that nothing here does. */
 function report() {
-  const { told: answer, parameters } = list;
+  const { answer, parameters } = list;
   const within = filtered() ? " with these filters" : "";
-  told.classList.toggle("absent", Boolean(list.asks && answer.absent));
+  statusLine.classList.toggle("absent", Boolean(list.asks && answer.absent));
   if (!list.asks) {
-    told.textContent = answer.total ? `${plural(answer.total, "picture")}${within}, newest first`
+    statusLine.textContent = answer.total ? `${plural(answer.total, "picture")}${within}, newest first`
       : filtered() ? "No picture passes these filters." : "";
     return;
   }
   const query = parameters.get("q");
   const [one, many] = query ? [`matches “${query}”`, `match “${query}”`] : ["is like this one", "are like this one"];
-  told.replaceChildren(answer.absent
+  statusLine.replaceChildren(answer.absent
     ? `Nothing here ${one}${within}.${list.hits.length ? " The nearest pictures are below." : ""}`
     : `${plural(answer.matches, "picture")} ${answer.matches === 1 ? one : many}${within}.`);
   if (answer.unknown_words.length) {
-    told.append(` The model does not know ${answer.unknown_words.map((word) => `“${word}”`).join(", ")}.`);
+    statusLine.append(` The model does not know ${answer.unknown_words.map((word) => `“${word}”`).join(", ")}.`);
   }
   if (answer.suggestion) {
     const meant = make("button", { type: "button", class: "meant" }, answer.suggestion);
@@ -62,7 +62,7 @@ function report() {
       words.value = answer.suggestion;
       search();
     });
-    told.append(" Did you mean ", meant, "?");
+    statusLine.append(" Did you mean ", meant, "?");
   }
 }
 
@@ -87,15 +87,15 @@ function append(hits) {
 }
 
 function ended() {
-  restTitle.hidden = !rest.children.length || list.told.absent;
+  restTitle.hidden = !rest.children.length || list.answer.absent;
   end.hidden = !list.more;
   document.getElementById("none").hidden = list.asks || filtered() > 0 || list.hits.length > 0;
   refresh();
 }
 
 function problemOf(problem) {
-  told.classList.remove("absent");
-  told.textContent = problem.message.charAt(0).toUpperCase() + problem.message.slice(1);
+  statusLine.classList.remove("absent");
+  statusLine.textContent = problem.message.charAt(0).toUpperCase() + problem.message.slice(1);
 }
 
 const search = unhurried(async (signal) => {
@@ -164,7 +164,7 @@ async function showExample() {
 async function take(file) {
   if (!file) return;
   if (file.type && !file.type.startsWith("image/")) {
-    tell("That is not a picture.");
+    notify("That is not a picture.");
     return;
   }
   let picture = file;
@@ -287,7 +287,7 @@ main.addEventListener("click", (event) => {
 });
 addEventListener("pagehide", () => {
   list.scroll = scrollY;
-  if (list.told) list.keep();
+  if (list.answer) list.keep();
 });
 addEventListener("scroll", grow, { passive: true });
 addEventListener("resize", grow);

@@ -1,6 +1,6 @@
 // Selecting pictures: to copy their paths, or to download them in one file.
 
-import { ask, make, tell, typing } from "../shell.js";
+import { ask, make, notify, typing } from "../shell.js";
 import { nameOf } from "./results.js";
 
 const MOST = 5000;
@@ -53,7 +53,7 @@ function toggle(tile, range) {
 async function copyPaths() {
   const text = [...chosen.keys()].join("\n");
   if (await navigator.clipboard?.writeText(text).then(() => true, () => false)) {
-    tell(`${chosen.size === 1 ? "The path is" : `${chosen.size} paths are`} on the clipboard.`);
+    notify(`${chosen.size === 1 ? "The path is" : `${chosen.size} paths are`} on the clipboard.`);
     return;
   }
   // Browsers lend the clipboard only to pages of this machine or over HTTPS.
@@ -71,15 +71,15 @@ async function copyPaths() {
 async function download() {
   const pictures = [...new Set(chosen.values())];
   if (pictures.length > MOST) {
-    tell(`At most ${MOST.toLocaleString("en")} pictures can be downloaded at once.`);
+    notify(`At most ${MOST.toLocaleString("en")} pictures can be downloaded at once.`);
     return;
   }
   try {
     const { address } = await ask("/api/downloads", { pictures });
     location.assign(address);
-    tell(`Packing ${pictures.length === 1 ? nameOf([...chosen.keys()][0]) : `${pictures.length} pictures`} …`);
+    notify(`Packing ${pictures.length === 1 ? nameOf([...chosen.keys()][0]) : `${pictures.length} pictures`} …`);
   } catch (problem) {
-    tell(problem.message);
+    notify(problem.message);
   }
 }
 
