@@ -87,7 +87,9 @@ class Visitor:
 
     def search(self, words: str) -> None:
         self.page.fill("#words", words)
-        self.page.wait_for_function("words => document.getElementById('status-line').textContent.includes(words)", arg=words)
+        self.page.wait_for_function(
+            "words => document.getElementById('status-line').textContent.includes(words)", arg=words
+        )
 
     def found(self, grid: str = "#found") -> list[str]:
         """The names of the pictures in a grid."""
