@@ -26,7 +26,7 @@ from deixis.text.featurizers import (
 )
 from deixis.text.fisher import FisherVectors
 from deixis.text.named_vectors import StoredVectors
-from deixis.text.tokens import tokens_of_captions
+from deixis.text.tokens import tokens_of_captions, tokens_of_phrases
 from deixis.text.vector_features import FisherFeatures
 from deixis.text.word_vectors import WordVectors
 
@@ -276,3 +276,19 @@ def test_more_components_than_captions_are_refused(captions: list[tuple[str, ...
 
 def _none_installed() -> WordVectors:
     raise DeixisError("no word vectors are installed")
+
+
+def test_components_can_be_fitted_to_the_phrases_of_the_training_captions(
+    training: TrainingSet, vectors: WordVectors, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
+    monkeypatch.setattr("deixis.text.vector_features.named_vectors", lambda name: vectors)
+    recipe = TextRecipe("hglmm", centres=3, pca=4, pca_from="phrases")
+    fitted = text_features(recipe, training, device="cpu")
+    phrases = tokens_of_phrases(training)
+    assert len(set(phrases)) == len(phrases) > 4
+    raw = text_features(TextRecipe("hglmm", centres=3), training, device="cpu").transform(phrases)
+    expected = PCA(4).fit_transform(raw.astype(np.float16).astype(np.float64))
+    np.testing.assert_allclose(np.abs(fitted.transform(phrases)), np.abs(expected), atol=2e-3)
+    by_captions = text_features(TextRecipe("hglmm", centres=3, pca=4), training, device="cpu")
+    assert not np.allclose(np.abs(by_captions.transform(phrases)), np.abs(expected), atol=2e-3)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError
 from deixis.files import atomic_write, cache_folder, read_json
-from deixis.text.tokens import has_content, tokens_of_captions
+from deixis.text.tokens import has_content, tokens_of_captions, tokens_of_phrases
 from deixis.text.vocabulary import PAD, Vocabulary
 from deixis.text.word_vectors import SPACY, WordVectors
 
@@ -45,6 +45,8 @@ class TextRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     centres: Annotated[int, Meta(ge=1)] = 30
     #: Fisher vectors: number of principal components (6,000 in the two-branch paper); 0: no PCA (the Entities paper).
     pca: Annotated[int, Meta(ge=0)] = 0
+    #: What the principal components are fitted to: captions, or the different phrases of the captions.
+    pca_from: Literal["captions", "phrases"] = "captions"
     #: tfidf, tokens: words in fewer captions (tfidf), or with fewer occurrences (tokens), are unknown.
     minimum_count: Annotated[int, Meta(ge=1)] = 1
     #: Fisher vectors, mean: spaCy's vectors, or a word2vec, GloVe or .vec file.
@@ -111,10 +113,12 @@ def text_features(
             return features
         (folder / RECIPE).unlink(missing_ok=True)
     if recipe.kind in FISHER_KINDS and recipe.pca:
-        check_components(recipe, len(captions))
+        fitted_to = captions if recipe.pca_from == "captions" else tokens_of_phrases(training)
+        check_components(recipe, len(fitted_to))
         # The mixture is the slow part, and the only one that needs all word vectors: it is fitted and cached once.
-        mixture = text_features(msgspec.structs.replace(recipe, pca=0), training, also=also, device=device)
-        features = cast("FisherFeatures", mixture).reduced(recipe, captions, device=device)
+        unreduced = msgspec.structs.replace(recipe, pca=0, pca_from="captions")
+        mixture = text_features(unreduced, training, also=also, device=device)
+        features = cast("FisherFeatures", mixture).reduced(recipe, fitted_to, device=device)
     else:
         features = fit_text_features(recipe, captions, words=words)
     features.save(folder)
@@ -145,6 +149,8 @@ def fit_text_features(
     """
     if not captions:
         raise DeixisError("there are no captions to fit text features to")
+    if recipe.pca and recipe.pca_from == "phrases":
+        raise DeixisError("text.pca_from = 'phrases' needs a training set with phrases: use `text_features`")
     if recipe.kind == "tokens":
         return TokenIds(recipe, Vocabulary.of(captions, minimum_count=recipe.minimum_count))
     from deixis.text import vector_features
@@ -169,11 +175,11 @@ def load_text_features(folder: str | Path, *, device: str | None = None) -> Text
 
 
 def check_components(recipe: TextRecipe, captions: int) -> None:
-    """Refuse more principal components than captions, before the mixture is fitted, which takes minutes."""
+    """Refuse more principal components than captions or phrases before the mixture is fitted, which takes minutes."""
     if recipe.kind in FISHER_KINDS and recipe.pca > captions > 0:
         raise DeixisError(
-            f"text.pca = {recipe.pca}: {captions:,} training captions have at most as many principal components; "
-            f"use fewer (`deixis train … --set text.pca={min(200, captions)}`), or 0 for no PCA"
+            f"text.pca = {recipe.pca}: {captions:,} training {recipe.pca_from} have at most as many principal "
+            f"components; use fewer (`deixis train … --set text.pca={min(200, captions)}`), or 0 for no PCA"
         )
 
 
@@ -202,7 +208,10 @@ class TokenIds:
 
 
 def _key(recipe: TextRecipe, captions: Iterable[Tokens]) -> str:
-    digest = hashlib.sha256(b"%d\n" % VERSION + msgspec.json.encode(recipe))
+    settings = msgspec.to_builtins(recipe)
+    if recipe.pca_from == "captions":
+        del settings["pca_from"]  # Features that were cached before the setting existed keep their names.
+    digest = hashlib.sha256(b"%d\n" % VERSION + msgspec.json.encode(settings))
     for caption in captions:
         digest.update(b"\n" + " ".join(caption).encode(errors="surrogatepass"))
     return digest.hexdigest()[:32]

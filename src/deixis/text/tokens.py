@@ -56,6 +56,16 @@ def tokens_of_captions(images: Iterable[Image]) -> list[tuple[str, ...]]:
     return [tokens_of(caption) for image in images for caption in image.captions]
 
 
+def tokens_of_phrases(images: Iterable[Image]) -> list[tuple[str, ...]]:
+    """The tokens of the different phrases of images, in order of appearance."""
+    phrases: dict[tuple[str, ...], None] = {}
+    for image in images:
+        for caption in image.captions:
+            tokens = tokens_of(caption)
+            phrases |= {tokens[phrase.start : phrase.end]: None for phrase in caption.phrases}
+    return list(phrases)
+
+
 def has_content(token: str) -> bool:
     """Whether a lower-case token counts in sums over word vectors: punctuation and the `FUNCTION_WORDS` do not.
 

@@ -31,6 +31,15 @@ def test_a_nonlinear_branch_is_fc_relu_fc_batch_normalization_unit_length() -> N
     assert [tuple(value.shape) for value in network.texts.parameters()][::2] == [(3, 5), (4, 3), (4,)]
 
 
+def test_text_features_are_multiplied_by_their_scale() -> None:
+    network = TwoBranchEmbedding(7, 5, EmbeddingRecipe(image=(4,), text=(4,), text_scale=77)).eval()
+    texts = torch.randn(3, 5)
+    expected = torch.nn.functional.normalize(network.texts(texts * 77), dim=-1)
+    torch.testing.assert_close(network.embed_texts(texts), expected)
+    with pytest.raises(ValueError, match="token ids, which have no scale"):
+        EmbeddingRecipe(text_scale=2, recurrent=RecurrentRecipe())
+
+
 def test_a_linear_branch_is_one_layer_at_unit_length() -> None:
     network = TwoBranchEmbedding(7, 5, EmbeddingRecipe(image=(4,), text=(4,)))
     texts = features(3, 5)
