@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deixis.annotation.answers import Answers
@@ -44,7 +44,6 @@ def worlds(draw: st.DrawFn) -> tuple[list[Mention], dict[str, int]]:
     return mentions, entity
 
 
-@settings(deadline=None)
 @given(worlds())
 def test_right_answers_give_the_right_chains_with_at_most_mentions_times_chains_questions(
     world: tuple[list[Mention], dict[str, int]],

@@ -67,7 +67,7 @@ def an_answer(question: Question, chance: Random) -> str | Box:
     return chance.choice(ANSWERS[question.task])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.booleans())
 def test_any_answers_lead_to_an_end_where_every_mention_has_one_chain(seed: int, workers: int, solo: bool) -> None:
     chance = Random(seed)
@@ -82,7 +82,7 @@ def test_any_answers_lead_to_an_end_where_every_mention_has_one_chain(seed: int,
         assert state.unused == 0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.booleans())
 def test_links_are_asked_across_captions_within_types_and_at_most_once_a_chain(seed: int, together: bool) -> None:
     chance = Random(seed)
@@ -101,7 +101,7 @@ def test_links_are_asked_across_captions_within_types_and_at_most_once_a_chain(s
     assert state.links == len(links) <= len(mentions) ** 2
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(0, 10_000))
 def test_the_state_depends_on_the_log_alone_and_not_on_the_order_of_unrelated_answers(seed: int) -> None:
     chance = Random(seed)
@@ -119,7 +119,7 @@ def test_the_state_depends_on_the_log_alone_and_not_on_the_order_of_unrelated_an
     assert image_state(document, cut, (), options) == image_state(document, mixed, (), options)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(0, 10_000))
 def test_answers_that_are_taken_away_are_asked_again_and_the_others_are_kept(seed: int) -> None:
     chance = Random(seed)

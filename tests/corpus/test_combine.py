@@ -106,7 +106,7 @@ def test_an_annotated_left_side_is_refused() -> None:
         join(entities(), entities())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(corpora())
 def test_joined_with_its_own_bare_text_a_corpus_comes_back(corpus: Corpus) -> None:
     whole = Corpus(

@@ -241,7 +241,7 @@ def any_captions(draw: st.DrawFn) -> Caption:
     return make_caption(" ".join(words), words, phrases)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(any_captions())
 def test_any_word_survives_the_bracket_notation(caption: Caption) -> None:
     line = format_caption(caption)

@@ -18,7 +18,7 @@ from deixis.errors import DeixisError
 
 from .strategies import corpora, odd_corpora
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("format", FORMATS)

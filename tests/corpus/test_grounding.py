@@ -134,7 +134,7 @@ def test_faults_name_the_file_and_the_entry(
     assert problem in caught.value.problem
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(corpus=corpora())
 def test_loaders_find_what_they_expect(tmp_path_factory: pytest.TempPathFactory, corpus: Corpus) -> None:
     out = tmp_path_factory.mktemp("out") / "all.json"
@@ -190,7 +190,7 @@ def test_tokens_are_found_in_the_text(text: str, tokens: list[str], pieces: list
         assert [text[start:end] for start, end in offsets] == pieces
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(corpus=corpora())
 def test_token_spans_and_character_spans_are_inverse(corpus: Corpus) -> None:
     for image in corpus:

@@ -51,7 +51,7 @@ def test_each_counting_rule_on_a_corpus_one_can_count_by_hand() -> None:
     assert not is_flickr30k_entities(counts)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(corpora())
 def test_every_figure_agrees_with_a_plain_recount(corpus: Corpus) -> None:
     counts = corpus_statistics(corpus)

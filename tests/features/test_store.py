@@ -51,7 +51,7 @@ def write_store(
     return FeatureStore(folder)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data(), regions=st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=14), size=st.integers(1, 6))
 def test_gather_equals_a_plain_list_of_arrays(data: st.DataObject, regions: list[int | None], size: int) -> None:
     generator = np.random.default_rng(7)

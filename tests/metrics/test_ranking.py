@@ -94,7 +94,7 @@ def test_folds_are_the_mean_of_each_part_ranked_alone(folds):
         assert whole["mean_recall"] == pytest.approx(np.mean([part["mean_recall"] for part in parts]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 900), st.sampled_from([np.float16, np.float32, np.float64, np.int32]))
 def test_matrix_embeddings_and_scorer_agree(seed, size, dtype):
     """Embeddings of small whole numbers have exact products, so all three must give the same ranks."""

@@ -73,7 +73,7 @@ def test_threads_do_not_disturb_each_other() -> None:
     assert found == Chunker.load().phrases_of(captions)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.text(max_size=8), max_size=12), max_size=5))
 def test_phrases_are_in_order_apart_and_inside_any_tokens(captions: list[list[str]]) -> None:
     for tokens, spans in zip(captions, Chunker.load().phrases_of(captions), strict=True):

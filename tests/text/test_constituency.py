@@ -32,7 +32,7 @@ def parses(draw: st.DrawFn, longest: int = 14) -> list[Word]:
     return [parsed[number] for number in range(count)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(parses())
 def test_every_token_is_once_in_the_tree_in_order_and_every_node_is_a_span(words: list[Word]) -> None:
     tree = constituency(words)
@@ -42,7 +42,7 @@ def test_every_token_is_once_in_the_tree_in_order_and_every_node_is_a_span(words
         assert [leaf.token for leaf in node.leaves()] == list(range(start, end))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_a_given_phrase_hangs_from_one_word_and_is_a_noun_phrase(data: st.DataObject) -> None:
     words = data.draw(parses())
@@ -59,7 +59,7 @@ def test_a_given_phrase_hangs_from_one_word_and_is_a_noun_phrase(data: st.DataOb
     assert {*tree.spans("NP"), *tree.spans("WHNP")}.issuperset(spans)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(parses())
 def test_heads_are_lifted_until_none_cross_and_only_upward(words: list[Word]) -> None:
     before = [-1 if word.head == number else word.head for number, word in enumerate(words)]

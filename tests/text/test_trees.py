@@ -44,7 +44,7 @@ def tokens_and_trees(draw: st.DrawFn) -> tuple[tuple[str, ...], Tree]:
 
 
 @pytest.mark.parametrize("ending", ["ptb", "jsonl"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(trees=st.lists(tokens_and_trees(), max_size=4))
 def test_what_is_written_comes_back(
     ending: str, trees: list[tuple[tuple[str, ...], Tree]], tmp_path_factory: pytest.TempPathFactory

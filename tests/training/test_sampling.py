@@ -47,7 +47,7 @@ phrase_recipes = st.builds(
 sentence_recipes = st.builds(
     SentenceSamplerRecipe, batch=st.integers(2, 20), neighbourhood=st.sampled_from(NEIGHBOURHOODS)
 )
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=25)
 
 
 class Direction(NamedTuple):

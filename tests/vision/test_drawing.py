@@ -122,7 +122,7 @@ def test_captions_keep_a_readable_column_under_a_narrow_picture() -> None:
     assert draw_annotations(Corpus([wedding()], pictures=OnePicture(10, 150)), "wedding").width == 640 + 56
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(corpora())
 def test_any_corpus_can_be_drawn(corpus: Corpus) -> None:
     with_pictures = Corpus(corpus, pictures=OnePicture(37, 53))

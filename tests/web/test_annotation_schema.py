@@ -57,7 +57,6 @@ def test_every_answer_is_one_that_the_schema_tells(site: Site, mode: str, exampl
         @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
         @settings(
             max_examples=examples,
-            deadline=None,
             derandomize=True,
             database=None,
             phases=[Phase.explicit, Phase.generate],

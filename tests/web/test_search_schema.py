@@ -38,7 +38,6 @@ def test_every_answer_is_one_that_the_schema_tells(site: SearchSite, mode: str, 
         @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
         @settings(
             max_examples=examples,
-            deadline=None,
             derandomize=True,
             database=None,
             phases=[Phase.explicit, Phase.generate],

@@ -27,7 +27,7 @@ from deixis.papers.dvsa.snippets import (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0, 5.0]))
 def test_smoothing_finds_the_best_of_all_states_of_every_sentence(seed: int, beta: float) -> None:
     random = np.random.default_rng(seed)
@@ -41,7 +41,7 @@ def test_smoothing_finds_the_best_of_all_states_of_every_sentence(seed: int, bet
         assert chain_score(own, tuple(states[:length]), beta) == pytest.approx(best)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 2.0]))
 def test_a_word_s_region_is_as_likely_as_all_chains_that_put_it_there(seed: int, beta: float) -> None:
     random = np.random.default_rng(seed)
@@ -115,7 +115,7 @@ def test_snippets_are_the_runs_of_one_region() -> None:
     assert snippets_of([], np.empty((0, 3))) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_counted_regions_are_the_best_set_of_different_ones(seed: int, number: int) -> None:
     random = np.random.default_rng(seed)

@@ -62,7 +62,7 @@ def test_it_is_cca_zoos() -> None:
         np.testing.assert_allclose(np.abs(cosines), 1, atol=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6, unique=True), block=st.integers(1, 400))
 def test_streamed_is_one_shot(cuts: list[int], block: int) -> None:
     X, Y = _views(300)

@@ -15,7 +15,7 @@ from deixis.papers.two_branch.combined_distance import combined_distances
 from deixis.training.region_distances import region_phrase_distances
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1000),
     region_counts=st.lists(st.integers(1, 5), min_size=1, max_size=4),

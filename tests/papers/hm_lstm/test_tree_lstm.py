@@ -109,7 +109,7 @@ NETWORKS = [*((shape, False) for shape in SHAPES), ("h-lstm", True)]
 
 
 @pytest.mark.parametrize(("shape", "difference"), NETWORKS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(batch=st.lists(trees(), min_size=1, max_size=4))
 def test_levels_are_the_equations_gradients_too(
     shape: Shape, difference: bool, batch: list[tuple[Tree, list[int]]]
