@@ -218,9 +218,11 @@ class Model:
     @property
     def abilities(self) -> frozenset[str]:
         """The names of the methods that this model has."""
-        own = {name for name in ABILITIES if getattr(type(self), name) is not getattr(Model, name)} - self.lacks
-        own |= {name for name, needed in self._implied.items() if own.issuperset(needed) and name not in self.lacks}
-        return frozenset(own)
+        implemented = {name for name in ABILITIES if getattr(type(self), name) is not getattr(Model, name)} - self.lacks
+        implemented |= {
+            name for name, needed in self._implied.items() if implemented.issuperset(needed) and name not in self.lacks
+        }
+        return frozenset(implemented)
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -276,14 +278,14 @@ class Model:
         if "localize" not in self.abilities:
             raise self.cannot("ground")
         asked = asked_phrases(phrases)
-        boxes, scores = self.localize(image, [each.mention for each in asked])
+        boxes, scores = self.localize(image, [phrase.mention for phrase in asked])
         if not scores.shape[1]:
             raise DeixisError("the picture has no regions to choose from")
         best = np.asarray(scores).argmax(1)
         boxes = np.broadcast_to(boxes, (len(asked), *boxes.shape[-2:]))
         return [
-            Grounding(each.text, each.start, each.end, as_box(own[place]), float(row[place]))
-            for each, own, row, place in zip(asked, boxes, scores, best.tolist(), strict=True)
+            Grounding(phrase.text, phrase.start, phrase.end, as_box(phrase_boxes[index]), float(row[index]))
+            for phrase, phrase_boxes, row, index in zip(asked, boxes, scores, best.tolist(), strict=True)
         ]
 
     def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
@@ -398,26 +400,26 @@ def asked_phrases(phrases: str | Sequence[Text]) -> list[AskedPhrase]:
     """
     if isinstance(phrases, str):
         return _in_sentence(phrases, find_phrases(phrases))
-    found = []
+    asked = []
     for phrase in phrases:
         if isinstance(phrase, str):
-            found += _in_sentence(phrase, [trimmed(tokenize(phrase), phrase)])
+            asked += _in_sentence(phrase, [trimmed(tokenize(phrase), phrase)])
         else:
             mention = Mention.of(phrase)
             start = sum(len(token) + 1 for token in mention.sentence[: mention.start])
             text = " ".join(mention)
-            found.append(AskedPhrase(mention, text, start, start + len(text)))
-    return found
+            asked.append(AskedPhrase(mention, text, start, start + len(text)))
+    return asked
 
 
 def _in_sentence(sentence: str, spans: Iterable[tuple[int, int]]) -> list[AskedPhrase]:
     tokens = tokenize(sentence)
     places, words = token_places(sentence, tokens), [token.lower() for token in tokens]
-    found = []
+    asked = []
     for first, last in spans:
         start, end = places[first][0], places[last - 1][1]
-        found.append(AskedPhrase(Mention(words, first, last), sentence[start:end], start, end))
-    return found
+        asked.append(AskedPhrase(Mention(words, first, last), sentence[start:end], start, end))
+    return asked
 
 
 def as_tokens(text: Text) -> Tokens:

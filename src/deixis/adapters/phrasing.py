@@ -126,11 +126,11 @@ def embed_phrases(model: SearchModel, phrasings: Sequence[Phrasing]) -> Embedded
     rows = np.empty((len(alternatives), texts.embeddings.shape[1]), np.float32)
     words = np.zeros((len(alternatives), longest, texts.words.shape[2]), np.float32)
     start = 0
-    for number, forms in enumerate(alternatives):
-        own = slice(start, start := start + len(forms))
-        rows[number] = texts.embeddings[own].mean(0)
-        flat = np.concatenate(texts.words[own]) / len(forms)
-        words[number, : len(flat)] = flat
+    for index, forms in enumerate(alternatives):
+        phrase_rows = slice(start, start := start + len(forms))
+        rows[index] = texts.embeddings[phrase_rows].mean(0)
+        flat = np.concatenate(texts.words[phrase_rows]) / len(forms)
+        words[index, : len(flat)] = flat
     first = np.cumsum([0, *(1 + len(phrase.kinds) for phrase in phrasings)])[:-1]
     return EmbeddedPhrases(Texts(rows, words), first)
 
@@ -175,4 +175,4 @@ def _has_letter(word: str) -> bool:
 
 def _count(word: str, vocabulary: Vocabulary) -> int:
     one = singular(word)
-    return sum(vocabulary.count(each) for each in {word, one, plural(one)})
+    return sum(vocabulary.count(form) for form in {word, one, plural(one)})

@@ -157,18 +157,18 @@ def _draw_plots(folder: Path) -> None:
     from deixis.files import write_text
     from deixis.metrics.results import load_folder
 
-    found = {
+    results = {
         str(result.protocol.parameters["population"]): cast(dict[str, dict[str, float]], result.metrics)
         for result in load_folder(folder).values()
         if result.protocol.name == "annotation replay"
     }
-    rates = sorted((int(name.removeprefix("error-")), name) for name in found if name.startswith("error-"))
+    rates = sorted((int(name.removeprefix("error-")), name) for name in results if name.startswith("error-"))
     if rates:
         series = {
-            "chains, pairwise F1": [found[name]["pairs"]["f1"] for _, name in rates],
-            "chains, B³ F1": [found[name]["b_cubed"]["f1"] for _, name in rates],
-            "boxes, precision": [found[name]["boxes"]["precision"] for _, name in rates],
-            "boxes, recall": [found[name]["boxes"]["recall"] for _, name in rates],
+            "chains, pairwise F1": [results[name]["pairs"]["f1"] for _, name in rates],
+            "chains, B³ F1": [results[name]["b_cubed"]["f1"] for _, name in rates],
+            "boxes, precision": [results[name]["boxes"]["precision"] for _, name in rates],
+            "boxes, recall": [results[name]["boxes"]["recall"] for _, name in rates],
         }
         low = min(value for values in series.values() for value in values)
         chart = line_chart(
@@ -179,11 +179,11 @@ def _draw_plots(folder: Path) -> None:
             float(int(low / 10) * 10) if low < 100 else 90.0,
         )
         write_text(folder / "quality.svg", chart)
-    names = [name for name in POPULATIONS if name in found]
+    names = [name for name in POPULATIONS if name in results]
     cost = {
-        "asked": [found[name]["links"]["asked_per_image"] for name in names],
-        "|M||C|": [found[name]["links"]["mentions_times_chains_per_image"] for name in names],
-        "|M|²": [found[name]["links"]["mentions_squared_per_image"] for name in names],
+        "asked": [results[name]["links"]["asked_per_image"] for name in names],
+        "|M||C|": [results[name]["links"]["mentions_times_chains_per_image"] for name in names],
+        "|M|²": [results[name]["links"]["mentions_squared_per_image"] for name in names],
     }
     if names:
         write_text(folder / "links.svg", bar_chart("Link questions an image", names, cost))

@@ -73,9 +73,9 @@ def invite(
         accounts = Accounts(workbench.engine)
         base = (address or workbench.settings.address or workbench.last_served or LOCAL_ADDRESS).rstrip("/")
         if worker is not None:
-            number = workbench.worker_number(worker)
-            role, seconds = workbench.role_of(number), LINK_SECONDS
-            rows = [(worker, role, f"{base}/back#{accounts.sign_in_link(number)}")]
+            worker_number = workbench.worker_number(worker)
+            role, seconds = workbench.role_of(worker_number), LINK_SECONDS
+            rows = [(worker, role, f"{base}/back#{accounts.sign_in_link(worker_number)}")]
         else:
             seconds = INVITATION_SECONDS
             names = _invited(workbench, role, count, earlier, answers, accuracy)
@@ -243,13 +243,13 @@ def rules(
         return
     if project is None or folder is None:
         raise DeixisError("name a project and the folder with its rules, or --write FOLDER")
-    own = read_rules(folder)
+    new_rules = read_rules(folder)
     with open_project(project) as workbench:
-        workbench.use_rules(own)
+        workbench.use_rules(new_rules)
     if json:
-        print_json({"own_rules": list(own)})
+        print_json({"own_rules": list(new_rules)})
     else:
-        typer.echo(f"Own rules for {', '.join(own)}; restart the server of the project")
+        typer.echo(f"Own rules for {', '.join(new_rules)}; restart the server of the project")
 
 
 def backup(

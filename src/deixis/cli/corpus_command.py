@@ -80,15 +80,15 @@ def errors(
     from deixis.metrics.annotation_errors import annotation_errors
 
     with busy(f"Comparing {corpus} and {reference}"):
-        found = annotation_errors(open_corpus(corpus), open_corpus(reference))
-    shares = found.shares()
+        report = annotation_errors(open_corpus(corpus), open_corpus(reference))
+    shares = report.shares()
     if json:
-        print_json({**asdict(found), "percent": shares})
+        print_json({**asdict(report), "percent": shares})
         return
     whole = {"chunking_errors": "mentions", "coreference_errors": "chains", "images_with_errors": "images"}
     paper = {"chunking_errors": "<1", "coreference_errors": "<1", "images_with_errors": "8"}
     print_table(
-        f"Errors in % ({found.images:,} images, {found.mentions:,} mentions, {found.chains:,} chains)",
+        f"Errors in % ({report.images:,} images, {report.mentions:,} mentions, {report.chains:,} chains)",
         ["", "of", "here", "Flickr30k Entities"],
         [[_label(name), whole[name], f"{share:.2f}", paper[name]] for name, share in shares.items()],
     )

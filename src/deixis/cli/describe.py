@@ -118,16 +118,18 @@ def _describer(
     def describe(path: Path) -> tuple[Picture, PictureDescription]:
         picture = read_picture_file(path)
         captions: list[Description] = []
-        found: list[list[Description]] = []
+        descriptions: list[list[Description]] = []
         if regions and retrieves:
-            found = retrieved_regions(model, path, phrases, count, most)
+            descriptions = retrieved_regions(model, path, phrases, count, most)
         elif regions:
-            found = model.describe_regions(path, count, most)
+            descriptions = model.describe_regions(path, count, most)
         elif retrieves:
             captions = retrieved_captions(model, path, phrases, count)
         else:
-            captions = [structs.replace(each, text=each.sentence) for each in model.describe(path, count)]
-        flat = [each for own in found for each in own]
+            captions = [
+                structs.replace(description, text=description.sentence) for description in model.describe(path, count)
+            ]
+        flat = [text for texts in descriptions for text in texts]
         name = shown(os.fsencode(path))
         return picture, PictureDescription(name, picture.width, picture.height, tuple(captions), tuple(flat))
 
@@ -141,8 +143,8 @@ def _draw(picture: Picture, name: str, description: PictureDescription, target: 
     from deixis.vision.drawing.pages import Finding, draw_findings
 
     findings = [Finding(tuple((caption.text, "") for caption in description.captions))]
-    for box, own in groupby(description.regions, key=lambda each: each.box):
-        lines = tuple((each.text, f"{each.score:.2f}" if each.by == "retrieval" else "") for each in own)
+    for box, group in groupby(description.regions, key=lambda region: region.box):
+        lines = tuple((region.text, f"{region.score:.2f}" if region.by == "retrieval" else "") for region in group)
         findings.append(Finding(lines, box and Box(*box), lines[0][0]))
     write_drawing(draw_findings(picture, [finding for finding in findings if finding.lines], name), target)
 

@@ -252,9 +252,9 @@ def _read_owners(path: Path, images: int, captions: int) -> npt.NDArray[np.int64
     # NumPy evaluates the header of a .npy file; a damaged one can fail in many ways.
     except Exception as fault:
         raise InputError(path, "must hold one whole number per caption", f"entry {len(numbers) + 1}") from fault
-    for entry, number in enumerate(numbers, 1):
-        if not 0 <= number < images:
-            raise InputError(path, f"image {number}, but images are 0 to {images - 1}", f"entry {entry}")
+    for entry, index in enumerate(numbers, 1):
+        if not 0 <= index < images:
+            raise InputError(path, f"image {index}, but images are 0 to {images - 1}", f"entry {entry}")
     if len(numbers) != captions:
         raise InputError(path, f"has {len(numbers)} numbers for {captions} captions")
     return np.array(numbers, dtype=np.int64)

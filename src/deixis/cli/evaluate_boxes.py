@@ -32,12 +32,16 @@ def queries(
 
     check_free(out, force)
     with busy(f"Reading {corpus}"):
-        found = query_list(open_corpus(corpus), None if split == "all" else split)
+        queries_asked = query_list(open_corpus(corpus), None if split == "all" else split)
     with system_faults(out):
-        save_list(found, out)
-    counts = {"images": len(found.images), "captions": len(found.captions), "phrases": len(found.phrases)}
+        save_list(queries_asked, out)
+    counts = {
+        "images": len(queries_asked.images),
+        "captions": len(queries_asked.captions),
+        "phrases": len(queries_asked.phrases),
+    }
     if as_json:
-        print_json({"file": str(out), **counts, "split_hash": found.split_hash})
+        print_json({"file": str(out), **counts, "split_hash": queries_asked.split_hash})
     else:
         listed = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         typer.echo(f"Wrote {listed} of {split} to {out}")
@@ -91,31 +95,31 @@ def boxes(
     chosen = None if split == "all" else split
     images = opened.images if chosen is None else opened.split(chosen).images
     try:
-        found, missing = localize_boxes(images, given)
+        localized, missing = localize_boxes(images, given)
     except DeixisError as fault:
         raise InputError(predictions, str(fault)) from None
     blind = {}
     if all(image.width and image.height for image in images):
         blind = text_blind_localizations(images, lambda image: (image.width or 0, image.height or 0))
-    figures = {"localization": {**found.as_dict(), **baseline_figures(blind)}}
+    figures = {"localization": {**localized.as_dict(), **baseline_figures(blind)}}
     counts = {
         "images": len(images),
-        "phrases": found.phrases,
-        "without_box": found.without_box,
+        "phrases": localized.phrases,
+        "without_box": localized.without_box,
         "without_prediction": missing,
     }
     parameters: dict[str, str | float] = {"boxes": "merged", "iou": 0.5}
     reference = corpus_reference(opened, chosen)
     seen = bool(saw_boxes)
     statement = f"{predictions.name}: its model {'learned from' if seen else 'saw no'} annotated boxes"
-    supervision = BoxSupervision(seen, seen, statement, upper_bound=found.overall.upper_bound)
+    supervision = BoxSupervision(seen, seen, statement, upper_bound=localized.overall.upper_bound)
     record.write("phrase localization", TIES, parameters, figures, counts, start, reference, supervision)
     if as_json:
         print_json({**figures, **counts, "split_hash": reference.split_hash})
         return
     rows = [
         (name, f"{row.instances:,}", *(f"{value:.1f}" for value in row.recall.values()), f"{row.upper_bound:.1f}")
-        for name, row in (("all", found.overall), *found.by_type.items())
+        for name, row in (("all", localized.overall), *localized.by_type.items())
     ]
     print_table(f"Phrase localization, {split}", ["type", "phrases", "R@1", "R@5", "R@10", "bound"], rows)
     if missing:

@@ -64,9 +64,11 @@ def _command(protocol: Callable[..., Any]) -> Callable[..., None]:
     def command(**options: Any) -> None:
         _evaluate(protocol=protocol, **options)
 
-    of_all, own = (inspect.signature(function, eval_str=True).parameters for function in (_evaluate, protocol))
+    of_all, protocol_parameters = (
+        inspect.signature(function, eval_str=True).parameters for function in (_evaluate, protocol)
+    )
     shared = [option for option in of_all.values() if option.kind is option.POSITIONAL_OR_KEYWORD]
-    added = [option for option in own.values() if option.kind is option.KEYWORD_ONLY]
+    added = [option for option in protocol_parameters.values() if option.kind is option.KEYWORD_ONLY]
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [option.replace(kind=option.KEYWORD_ONLY) for option in (*shared, *added)]
     )

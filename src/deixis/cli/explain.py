@@ -191,8 +191,8 @@ def _print(explanation: Explanation) -> None:
         typer.echo(f"Words that are not concepts of this model: {', '.join(explanation.other_words)}")
     if explanation.changes:
         rows = [
-            [each.kind, each.word, each.became, each.word if each.supported else each.became]
-            for each in explanation.changes
+            [change.kind, change.word, change.became, change.word if change.supported else change.became]
+            for change in explanation.changes
         ]
         print_table("With one thing changed", ["kind", "in the sentence", "instead", "fits the picture better"], rows)
     if (order := explanation.order) is None:

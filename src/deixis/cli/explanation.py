@@ -91,10 +91,12 @@ def changed_sentences(model: Model, image: ImageInput, tokens: Tokens) -> list[C
     made = false_captions(tuple(tokens), [], np.random.default_rng(0))
     if not made or "score" not in model.abilities:
         return []
-    own, *scores = (float(score) for score in model.score([image], [tokens, *(each.tokens for each in made)])[0])
+    given_score, *scores = (
+        float(score) for score in model.score([image], [tokens, *(change.tokens for change in made)])[0]
+    )
     return [
-        Changed(each.kind, each.before, each.after, " ".join(each.tokens), score, own > score)
-        for each, score in zip(made, scores, strict=True)
+        Changed(change.kind, change.before, change.after, " ".join(change.tokens), score, given_score > score)
+        for change, score in zip(made, scores, strict=True)
     ]
 
 

@@ -61,15 +61,15 @@ def ground(
         except InputError as fault:
             faults.append(" ".join(str(fault).split()))
             continue
-        found = opened.ground(picture, sentence)
-        any_there |= any(each.is_there for each in found)
+        groundings = opened.ground(picture, sentence)
+        any_there |= any(grounding.is_there for grounding in groundings)
         if target is not None:
-            write_drawing(draw_grounded(picture, sentence, found), target)
+            write_drawing(draw_grounded(picture, sentence, groundings), target)
         if as_json:
             size = {"width": picture.width, "height": picture.height}
-            print_json_line({"picture": shown(os.fsencode(image)), **size, "sentence": sentence, "phrases": found})
+            print_json_line({"picture": shown(os.fsencode(image)), **size, "sentence": sentence, "phrases": groundings})
             continue
-        print_table(printable(shown(os.fsencode(image))), ["phrase", "there", "box", "place"], map(_row, found))
+        print_table(printable(shown(os.fsencode(image))), ["phrase", "there", "box", "place"], map(_row, groundings))
     if out is not None and len(faults) < len(images) and not as_json:
         typer.echo(f"Drawn to {out}")
     for line in faults:
@@ -78,9 +78,9 @@ def ground(
         raise typer.Exit(2 if faults else 1)
 
 
-def _row(found: Grounding) -> list[str]:
-    there = found.presence_percent or "?"
-    if not found.is_there:
-        return [found.phrase, there, "not found", ""]
-    boxes = "; ".join(", ".join(f"{side:.0f}" for side in box) for box in found.boxes)
-    return [found.phrase, there, boxes, f"{found.score:.0%}"]
+def _row(grounding: Grounding) -> list[str]:
+    there = grounding.presence_percent or "?"
+    if not grounding.is_there:
+        return [grounding.phrase, there, "not found", ""]
+    boxes = "; ".join(", ".join(f"{side:.0f}" for side in box) for box in grounding.boxes)
+    return [grounding.phrase, there, boxes, f"{grounding.score:.0%}"]

@@ -90,8 +90,8 @@ def _print(report: IndexReport) -> None:
         typer.echo(f"{printable(folder)}: is missing or empty; its pictures stay in the index (--prune removes them)")
     if report.unreadable:
         typer.echo(f"{len(report.unreadable):,} files cannot be read:")
-        for each in report.unreadable:
-            typer.echo(f"  {printable(each.path)}: {printable(each.reason)}")
+        for unreadable in report.unreadable:
+            typer.echo(f"  {printable(unreadable.path)}: {printable(unreadable.reason)}")
 
 
 def _skipped(counts: dict[str, int]) -> str:

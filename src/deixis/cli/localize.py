@@ -95,10 +95,10 @@ def _named(corpus: Corpus, names: Sequence[str]) -> list[tuple[Image, int]]:
     """Images by id, with an optional caption number (ID:2); the first caption is 0."""
     chosen = []
     for name in names:
-        image_id, colon, number = name.rpartition(":")
-        if name in corpus or not colon or not number.isdigit():
-            image_id, number = name, "0"
-        chosen.append((corpus[image_id], int(number)))
+        image_id, colon, digits = name.rpartition(":")
+        if name in corpus or not colon or not digits.isdigit():
+            image_id, digits = name, "0"
+        chosen.append((corpus[image_id], int(digits)))
     return chosen
 
 
@@ -137,8 +137,8 @@ def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], dev
         if any(features.regions for features in kind_of(recipe.kind).features(recipe, run)):
             raise
         raise DeixisError(f"{run} knows only whole pictures ({recipe.kind}), so it cannot localize") from None
-    kept = kind_of(recipe.kind).regions_kept(recipe)
-    return phrase_localizer(model, Pictures(corpus, None, regions, learned_from_boxes=True, regions_kept=kept))
+    regions_kept = kind_of(recipe.kind).regions_kept(recipe)
+    return phrase_localizer(model, Pictures(corpus, None, regions, learned_from_boxes=True, regions_kept=regions_kept))
 
 
 def _names(runs: Sequence[Path]) -> list[str]:

@@ -87,10 +87,12 @@ def _lists_pictures(function: Callable[..., None]) -> Callable[..., None]:
         options = ListOptions(**{name: given.pop(name) for name in shared})
         function(**given, options=options)
 
-    own, shared = (dict(inspect.signature(each, eval_str=True).parameters) for each in (function, ListOptions))
-    del own["options"]
+    parameters, shared = (
+        dict(inspect.signature(signed, eval_str=True).parameters) for signed in (function, ListOptions)
+    )
+    del parameters["options"]
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [option.replace(kind=option.KEYWORD_ONLY) for option in (own | shared).values()]
+        [option.replace(kind=option.KEYWORD_ONLY) for option in (parameters | shared).values()]
     )
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
@@ -170,7 +172,11 @@ def search(
     if drawn and not (options.paths_only or options.as_json):
         typer.echo(f"Drawn to {why}")
     if open_found:
-        shown = [hit.path for hit in answer.hits if hit.relevant] if drawn is None else [each.drawing for each in drawn]
+        shown = (
+            [hit.path for hit in answer.hits if hit.relevant]
+            if drawn is None
+            else [explained_hit.drawing for explained_hit in drawn]
+        )
         _open(shown[:OPENED])
     if answer.absent:
         raise typer.Exit(1)
@@ -312,11 +318,11 @@ def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
         grounder = grounding_model(engine.model)
     query, drawn = parse_query(answer.query), []
     for number, hit in enumerate(track(hits, "Drawing", len(hits)), start=1):
-        found, page = explained(grounder, query, hit.path)
+        reasons, page = explained(grounder, query, hit.path)
         stem = os.path.splitext(os.path.basename(hit.path))[0].decode(errors="replace")
         target = folder / f"{number:03}-{''.join(sign if sign.isalnum() else '_' for sign in stem)[:60]}.png"
         write_drawing(page, target)
-        drawn.append(Drawn(os.fsencode(target), found))
+        drawn.append(Drawn(os.fsencode(target), reasons))
     return drawn
 
 
@@ -338,8 +344,8 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
         return
     if options.as_json:
         record = answer.as_data()
-        for hit, each in zip((hit for hit in record["hits"] if hit["relevant"]), drawn or (), strict=False):
-            hit.update(why=each.why, drawing=shown(each.drawing))
+        for hit, drawing in zip((hit for hit in record["hits"] if hit["relevant"]), drawn or (), strict=False):
+            hit.update(why=drawing.why, drawing=shown(drawing.drawing))
         print_json(record)
         return
     _print_unknown(answer)

@@ -376,8 +376,8 @@ def _measure_types(captions: list[Caption], types: EntityTypes) -> tuple[dict[st
         given = types.types_in(caption.tokens, [(phrase.start, phrase.end) for phrase in caption.phrases])
         for phrase, names in zip(caption.phrases, given, strict=True):
             rows.append((phrase.types, names, types.knows(caption.tokens[phrase.end - 1].lower())))
-    unseen = [(own, names) for own, names, known in rows if not known]
-    metrics: dict[str, Any] = {"types": score_types((own, names) for own, names, _ in rows)}
+    unseen = [(gold, names) for gold, names, known in rows if not known]
+    metrics: dict[str, Any] = {"types": score_types((gold, names) for gold, names, _ in rows)}
     if unseen:
         metrics["unseen_heads"] = score_types(unseen)
     return metrics, {"phrases": len(rows), "phrases_with_unseen_head": len(unseen)}

@@ -26,11 +26,11 @@ class _Sharded:
         return int(self._starts[-1])
 
     def _locate(self, item: int) -> tuple[Partition, int]:
-        number = item + len(self) if item < 0 else item
-        if not 0 <= number < len(self):
+        index = item + len(self) if item < 0 else item
+        if not 0 <= index < len(self):
             raise IndexError(f"item {item} of {len(self)}")
-        partition = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return self._partitions[partition], number - int(self._starts[partition])
+        partition = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return self._partitions[partition], index - int(self._starts[partition])
 
     def _by_partition(
         self, items: NDArray[np.int64]
@@ -44,8 +44,8 @@ class _Sharded:
         partitions = np.searchsorted(self._starts, items[order], side="right") - 1
         edges = np.flatnonzero(np.diff(partitions, prepend=-1, append=-1))
         for start, end in pairwise(edges):
-            number, places = int(partitions[start]), order[start:end]
-            yield self._partitions[number], places, items[places] - self._starts[number]
+            partition, places = int(partitions[start]), order[start:end]
+            yield self._partitions[partition], places, items[places] - self._starts[partition]
 
 
 class FixedArray(_Sharded):
@@ -108,8 +108,8 @@ class RaggedArray(_Sharded):
         values = np.empty((offsets[-1], *self.spec.shape), self.dtype)
         for partition, places, inside in parts:
             starts, rows = partition.offsets(self.name), partition.rows(self.name)
-            for place, item in zip(places, inside, strict=True):
-                values[offsets[place] : offsets[place + 1]] = rows[starts[item] : starts[item + 1]]
+            for index, item in zip(places, inside, strict=True):
+                values[offsets[index] : offsets[index + 1]] = rows[starts[item] : starts[item + 1]]
         return Ragged(values, offsets)
 
 

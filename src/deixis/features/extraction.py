@@ -91,9 +91,9 @@ def extract(
         ThreadPoolExecutor(1, "deixis-writer") as writer,
     ):
         pending = store.pending()
-        images = [corpus.images[item] for number in pending for item in plan.items(number)]
-        found = done = plan.images - len(images)
-        progress(found, plan.images)
+        images = [corpus.images[item] for index in pending for item in plan.items(index)]
+        stored = done = plan.images - len(images)
+        progress(stored, plan.images)
         seconds = dict.fromkeys(("read", "map", "write"), 0.0)
         under_way: deque[Future[Mapped]] = deque()
         written: deque[Future[float]] = deque()
@@ -108,20 +108,20 @@ def extract(
                 progress(done, plan.images)
 
         with closing(read(pictures, mapper, images, workers or os.cpu_count() or 1)) as readings:
-            for number in pending:
-                own: list[Future[Mapped]] = []
-                for batch in batches(islice(readings, len(plan.items(number))), mapper.batch_size):
+            for partition in pending:
+                futures: list[Future[Mapped]] = []
+                for batch in batches(islice(readings, len(plan.items(partition))), mapper.batch_size):
                     finish_oldest(at_most=mapper.threads)
-                    own.append(network.submit(map_batch, batch, mapper))
-                    under_way.append(own[-1])
+                    futures.append(network.submit(map_batch, batch, mapper))
+                    under_way.append(futures[-1])
                 # One partition is written while the next is mapped; more would only use memory.
                 while written:
                     seconds["write"] += written.popleft().result()
-                written.append(writer.submit(_write_when_mapped, store.folder, plan, number, ids, own))
+                written.append(writer.submit(_write_when_mapped, store.folder, plan, partition, ids, futures))
         finish_oldest(at_most=0)
         seconds["write"] += written.popleft().result() if written else 0.0
         manifest = store.finish()
-    return Report(plan, manifest, len(images), found, seconds | {"all": time.perf_counter() - start})
+    return Report(plan, manifest, len(images), stored, seconds | {"all": time.perf_counter() - start})
 
 
 def plan_extraction(
@@ -160,18 +160,18 @@ def map_batch(batch: Sequence[Reading[Picture]], mapper: Mapper[Picture]) -> Map
 
 
 def _write_when_mapped(
-    folder: Path, plan: Plan, number: int, ids: Sequence[str], mapped: Sequence[Future[Mapped]]
+    folder: Path, plan: Plan, partition: int, ids: Sequence[str], mapped: Sequence[Future[Mapped]]
 ) -> float:
-    own = {item: ids[item] for item in plan.items(number)}
-    return write_mapped(folder, plan, number, own, [future.result() for future in mapped])
+    partition_ids = {item: ids[item] for item in plan.items(partition)}
+    return write_mapped(folder, plan, partition, partition_ids, [future.result() for future in mapped])
 
 
-def write_mapped(folder: Path, plan: Plan, number: int, ids: Mapping[int, str], parts: Sequence[Mapped]) -> float:
+def write_mapped(folder: Path, plan: Plan, partition: int, ids: Mapping[int, str], parts: Sequence[Mapped]) -> float:
     """Write one partition, whose ids are in `ids`; returns the seconds."""
     start = time.perf_counter()
     features = {image_id: made for part in parts for image_id, made in part.features.items()}
     try:
-        write_partition(folder, plan, number, ids, features, [image for part in parts for image in part.skipped])
+        write_partition(folder, plan, partition, ids, features, [image for part in parts for image in part.skipped])
     except OSError as fault:
         raise DeixisError(f"{folder}: cannot be written ({fault.strerror}); run it again to continue") from None
     return time.perf_counter() - start

@@ -132,10 +132,10 @@ def made_by(recipe: FeatureRecipe, provenance: Mapping[str, Any]) -> bool:
     if recipe.regions is None:
         return asked.items() <= provenance.items()
     regions = provenance.get("regions") or {}
-    own = stored_settings(recipe)["regions"]
-    count = own.pop("count")
-    same = all(regions.get(name) == value for name, value in own.items())
-    same = same and not any(name in regions and name not in own for name in _ADDED)
+    settings = stored_settings(recipe)["regions"]
+    count = settings.pop("count")
+    same = all(regions.get(name) == value for name, value in settings.items())
+    same = same and not any(name in regions and name not in settings for name in _ADDED)
     return asked.items() <= provenance.items() and same and count <= regions.get("count", 0)
 
 

@@ -145,9 +145,9 @@ def sidecar_file(folder: Path, partition: int) -> Path:
     return folder / PARTITIONS / f"{partition:05}.json"
 
 
-def partition_done(folder: Path, plan: Plan, number: int) -> bool:
+def partition_done(folder: Path, plan: Plan, partition: int) -> bool:
     """Whether a partition of this plan is finished, according to its sidecar and the sizes of its files."""
-    path = sidecar_file(folder, number)
+    path = sidecar_file(folder, partition)
     try:
         sidecar = read_json(path, Sidecar)
         return sidecar.fingerprint == plan.fingerprint and all(

@@ -172,10 +172,10 @@ class BoxMapper:
             return batch
         assert isinstance(self._box_source, LearnedBoxes)
         assert self._recipe.regions is not None
-        found = self._box_source.find(waiting, self._recipe.regions.count)
+        all_boxes = self._box_source.find(waiting, self._recipe.regions.count)
         return [
             replace(picture, boxes=boxes * np.array(picture.decoded * 2, np.float32))
-            for picture, boxes in zip(batch, found, strict=True)
+            for picture, boxes in zip(batch, all_boxes, strict=True)
         ]
 
 
@@ -324,19 +324,19 @@ def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool 
         raise DeixisError(f"unknown device {device!r}; known: {', '.join(PASS)}")
     if device == "cuda" and not only_reads and not torch.cuda.is_available():
         raise DeixisError("there is no CUDA device; use --device cpu")
-    place = "cpu" if only_reads else device
+    mapper_device = "cpu" if only_reads else device
     # Before the backbone is loaded, since the file of a proposer may be missing.
     regions = recipe.regions or RegionRecipe(boxes="drawn")
     box_source = load_boxes(
         regions.boxes,
         edge_boxes=regions.edge_boxes,
         near_chains=regions.near_chains,
-        device=place,
+        device=mapper_device,
         exported=not only_reads,
     )
     if recipe.backbone == NO_BACKBONE:
         return BoxMapper(recipe, box_source, device)
-    backbone = load_backbone(recipe.backbone, device=place, exported=not only_reads)
+    backbone = load_backbone(recipe.backbone, device=mapper_device, exported=not only_reads)
     return BackboneMapper(recipe, backbone, box_source, device)
 
 

@@ -140,14 +140,14 @@ def _read_apart(
     pool = ProcessPoolExecutor(workers, get_context("fork"), _begin_process, (pictures, mapper, memory))
     waiting: deque[Future[_Sent]] = deque()
     rest = iter(images)
-    place = cycle(range(0, len(memory), PLACE))
+    offsets = cycle(range(0, len(memory), PLACE))
     try:
         with warnings.catch_warnings():
             # Python warns about forking with threads, whose locks would stay locked; readers use none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             pool.submit(int)  # The first task forks all processes.
         while share := list(islice(rest, SHARE)):
-            waiting.append(pool.submit(_read_share, share, next(place)))
+            waiting.append(pool.submit(_read_share, share, next(offsets)))
             if len(waiting) > ahead:
                 yield from _received(waiting.popleft().result(), memory)
         while waiting:
@@ -188,14 +188,14 @@ def _read_share(images: Sequence[Image], start: int) -> _Sent:
     readings = [read_one(image, pictures, mapper) for image in images]
     apart: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(readings, 5, buffer_callback=apart.append)
-    pixels = [each.raw() for each in apart]
+    pixels = [picture.raw() for picture in apart]
     if sum(map(len, pixels)) > PLACE:
         return _Sent(pickle.dumps(readings, 5), start, [])
-    place = start
+    offset = start
     for part in pixels:
-        memory[place : place + len(part)] = part
-        place += len(part)
-    return _Sent(pickled, start, [len(each) for each in pixels])
+        memory[offset : offset + len(part)] = part
+        offset += len(part)
+    return _Sent(pickled, start, [len(picture) for picture in pixels])
 
 
 def _received(sent: _Sent, memory: mmap) -> list[Reading[Any]]:

@@ -94,10 +94,10 @@ class Network:
 
 def write_one(row: Row, folder: Path, plan: Plan) -> Row:
     """Task: write a partition; returns its number of images and the seconds of each stage."""
-    number = int(row["number"])
+    partition = int(row["number"])
     ids, mapped = _unpacked(row["mapped"])
     # Only the ids of the partition are sent.
-    seconds = write_mapped(folder, plan, number, dict(zip(plan.items(number), ids, strict=True)), mapped)
+    seconds = write_mapped(folder, plan, partition, dict(zip(plan.items(partition), ids, strict=True)), mapped)
     return {
         "images": len(ids),
         "read": sum(part.read_seconds for part in mapped),
@@ -139,9 +139,9 @@ def extract_on_ray(
     pictures, plan = plan_extraction(corpus, makes.reader(), provenance, partition_size)
     with StoreWriter(Path(out).absolute(), plan, ids) as store:
         pending = store.pending()
-        images = sum(len(plan.items(number)) for number in pending)
+        images = sum(len(plan.items(partition)) for partition in pending)
         seconds = dict.fromkeys(("read", "map", "write"), 0.0)
-        done = found = plan.images - images
+        done = stored = plan.images - images
         progress(done, plan.images)
         if pending:
             with _connected(ray, address, say), _told_in_one_line(ray):
@@ -151,7 +151,7 @@ def extract_on_ray(
                         seconds[stage] += row[stage]
                     progress(done, plan.images)
         manifest = store.finish()
-    return Report(plan, manifest, images, found, seconds | {"all": time.perf_counter() - start})
+    return Report(plan, manifest, images, stored, seconds | {"all": time.perf_counter() - start})
 
 
 def _partitions(ray: Any, corpus: Corpus, job: Job, store: StoreWriter, gpu: bool, readers: int | None) -> Any:
@@ -164,8 +164,8 @@ def _partitions(ray: Any, corpus: Corpus, job: Job, store: StoreWriter, gpu: boo
     pending = store.pending()
     actors = min(actors, len(pending))
     rows = [
-        {"number": number, "images": _packed([corpus.images[item] for item in store.plan.items(number)])}
-        for number in pending
+        {"number": partition, "images": _packed([corpus.images[item] for item in store.plan.items(partition)])}
+        for partition in pending
     ]
     # The pool shrinks when all partitions are assigned, which leaves room to restart one whose machine died.
     pool = ray.data.ActorPoolStrategy(

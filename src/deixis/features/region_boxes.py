@@ -54,7 +54,7 @@ class MergedBoxes:
     def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
         boxes = image.scaled_boxes(*picture.size)
         chains = [box_array(boxes[index] for index in chain.boxes) for chain in image.chains if chain.boxes]
-        return np.array([merge(own) for own in chains[:count]], np.float32).reshape(-1, 4)
+        return np.array([merge(chain_boxes) for chain_boxes in chains[:count]], np.float32).reshape(-1, 4)
 
 
 class ProposedBoxes:
@@ -86,7 +86,7 @@ class LearnedBoxes(ProposedBoxes):
     def find(self, pictures: Sequence[Tensor], count: int) -> list[NDArray[np.float32]]:
         """The boxes of each squashed picture `(boxes, 4)`, in [0, 1]."""
         proposals = self._proposals
-        return [found.boxes for found in proposals.propose_batch(stacked(pictures, proposals.device), count)]
+        return [proposed.boxes for proposed in proposals.propose_batch(stacked(pictures, proposals.device), count)]
 
 
 class StoredBoxes:

@@ -119,15 +119,15 @@ class FeatureStore:
         return np.fromiter(map(self._number, image_ids), np.int64)
 
     def _number(self, image_id: str) -> int:
-        number = self._number_of.get(image_id)
-        if number is None:
+        index = self._number_of.get(image_id)
+        if index is None:
             if image_id not in self.skipped:
                 raise DeixisError(f"{self.folder} has no features of image {image_id!r} (no such image)")
             raise DeixisError(
                 f"image {image_id!r} has no features: its picture {self.skipped[image_id]}. Repair it and remove "
                 f"{self.folder}, or leave the image out: `deixis corpus cut … --ids FILE` keeps the images of a list"
             )
-        return number
+        return index
 
     def __getitem__(self, array: str) -> FixedArray | RaggedArray:
         spec = self.plan.arrays.get(array)

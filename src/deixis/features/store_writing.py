@@ -84,14 +84,18 @@ class StoreWriter:
 
     def pending(self) -> list[int]:
         """The partitions that are not written yet."""
-        return [number for number in range(self.plan.partitions) if not partition_done(self.folder, self.plan, number)]
+        return [
+            partition
+            for partition in range(self.plan.partitions)
+            if not partition_done(self.folder, self.plan, partition)
+        ]
 
     def finish(self) -> Manifest:
         """Write the manifest, when all partitions are written."""
         digest, items, skipped = hashlib.sha256(), [], []
         rows = dict.fromkeys(self.plan.arrays, 0)
-        for number in range(self.plan.partitions):
-            sidecar = read_json(sidecar_file(self.folder, number), Sidecar)
+        for partition in range(self.plan.partitions):
+            sidecar = read_json(sidecar_file(self.folder, partition), Sidecar)
             digest.update(encode(sidecar))
             items.append(sidecar.items)
             skipped += sidecar.skipped
@@ -114,13 +118,15 @@ class StoreWriter:
 
 def check_same_plan(folder: Path, plan: Plan) -> None:
     """Refuse to continue a store that was begun with another recipe, and say what differs."""
-    found = read_json(folder / PLAN, Plan)
-    if found == plan:
+    existing = read_json(folder / PLAN, Plan)
+    if existing == plan:
         return
     names = [
-        name for name in plan.__struct_fields__ if name != "provenance" and getattr(plan, name) != getattr(found, name)
+        name
+        for name in plan.__struct_fields__
+        if name != "provenance" and getattr(plan, name) != getattr(existing, name)
     ]
-    ours, theirs = plan.provenance, found.provenance
+    ours, theirs = plan.provenance, existing.provenance
     names += [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
     raise InputError(folder, f"holds features of another recipe (other {', '.join(names)}); choose another folder")
 
@@ -133,7 +139,7 @@ def _leftovers(folder: Path) -> Iterator[Path]:
 def write_partition(
     folder: Path,
     plan: Plan,
-    number: int,
+    partition: int,
     ids: Sequence[str] | Mapping[int, str],
     features: Mapping[str, Features],
     skipped: Sequence[SkippedImage],
@@ -143,7 +149,7 @@ def write_partition(
     Args:
         folder: the store.
         plan: the store's plan.
-        number: which partition.
+        partition: its number.
         ids: ids by item, of the whole plan or of the partition.
         features: features of the partition's images by id, in any order.
         skipped: its images without features.
@@ -151,33 +157,33 @@ def write_partition(
     Raises:
         DeixisError: an image is missing, an array does not have the planned shape, or a value does not fit.
     """
-    own = [ids[item] for item in plan.items(number)]
+    partition_ids = [ids[item] for item in plan.items(partition)]
     reasons = {image.id: image for image in skipped}
-    if sorted([*features, *reasons]) != sorted(own):
-        raise DeixisError(f"{folder}: partition {number} was given other images than its own")
-    kept = {image_id: features[image_id] for image_id in own if image_id in features}
+    if sorted([*features, *reasons]) != sorted(partition_ids):
+        raise DeixisError(f"{folder}: partition {partition} was given other images than its own")
+    readable = {image_id: features[image_id] for image_id in partition_ids if image_id in features}
     files: dict[str, StoredFile] = {}
     lengths: dict[str, list[int]] = {}
     for name, spec in plan.arrays.items():
-        rows = [_checked(image_id, name, spec, item) for image_id, item in kept.items()]
+        rows = [_checked(image_id, name, spec, item) for image_id, item in readable.items()]
         if spec.ragged:
             lengths[name] = [len(row) for row in rows]
         empty = np.empty((0, *spec.shape), spec.numpy_dtype)
         together = np.concatenate([empty, *rows]) if spec.ragged else np.stack(rows) if rows else empty
-        path = array_file(folder, number, name)
+        path = array_file(folder, partition, name)
         with atomic_write(path) as stream:
             hashing = _HashingStream(stream)
             np.lib.format.write_array(hashing, together, version=(1, 0), allow_pickle=False)
         files[path.name] = StoredFile(hashing.bytes, hashing.digest.hexdigest())
     sidecar = Sidecar(
         fingerprint=plan.fingerprint,
-        partition=number,
-        items=len(kept),
+        partition=partition,
+        items=len(readable),
         lengths=lengths,
-        skipped=[reasons[image_id] for image_id in own if image_id in reasons],
+        skipped=[reasons[image_id] for image_id in partition_ids if image_id in reasons],
         files=files,
     )
-    write_json(sidecar_file(folder, number), sidecar)
+    write_json(sidecar_file(folder, partition), sidecar)
     return sidecar
 
 

@@ -113,7 +113,7 @@ def write_site(
         best.append(min(shown.own, key=lambda line: line.rank, default=None))
         progress(index + 1, len(images))
     first = sum(line is not None and line.rank == 1 for line in best)
-    captions = [(names[number], caption) for number, image in enumerate(images) for caption in image.captions]
+    captions = [(names[position], caption) for position, image in enumerate(images) for caption in image.captions]
     report = SiteReport(len(images), len(captions), first)
     _write_captions(folder / "captions.js", captions)
     if captioner is not None:
@@ -123,7 +123,7 @@ def write_site(
     pages = -(-len(images) // PER_PAGE)
     for page in range(pages):
         chosen = range(page * PER_PAGE, min(len(images), (page + 1) * PER_PAGE))
-        cells = [_cell(images[number], names[number], best[number]) for number in chosen]
+        cells = [_cell(images[position], names[position], best[position]) for position in chosen]
         page_text = _index_page(cells, page, pages, title, report, compared=captioner is not None)
         write_text(folder / _page_name(page), page_text)
     return report
@@ -139,8 +139,8 @@ def _shown(
         block = images[start : start + BLOCK]
         features = list(store_images(store, [image.id for image in block]))
         scores = model.score(features, texts) if texts else np.zeros((len(block), 0))
-        for number, (image, seen, row) in enumerate(zip(block, features, scores, strict=True), start=start):
-            yield _page_of(model, image, seen, row, captions, owner == number, smoothing, count)
+        for index, (image, seen, row) in enumerate(zip(block, features, scores, strict=True), start=start):
+            yield _page_of(model, image, seen, row, captions, owner == index, smoothing, count)
 
 
 def _page_of(
@@ -149,48 +149,48 @@ def _page_of(
     features: ImageFeatures,
     scores: NDArray[Any],
     captions: Sequence[Caption],
-    own: NDArray[np.bool_],
+    of_image: NDArray[np.bool_],
     smoothing: tuple[float, float],
     count: int,
 ) -> Shown:
     order = np.argsort(-scores, kind="stable")
-    wanted = list(dict.fromkeys([*np.flatnonzero(own).tolist(), *order[:count].tolist()]))
-    texts = [tokens_of(captions[each]) for each in wanted]
+    wanted = list(dict.fromkeys([*np.flatnonzero(of_image).tolist(), *order[:count].tolist()]))
+    texts = [tokens_of(captions[index]) for index in wanted]
     width, height = features.size
     regions: dict[Box, int] = {(0.0, 0.0, width, height): 0}
     aligned = [model.align(features, text, beta=smoothing[0], temperature=smoothing[1]) for text in texts]
     lines = {
-        each: Line(
-            captions[each].tokens,
+        index: Line(
+            captions[index].tokens,
             _snippets(own_alignment, regions),
-            float(scores[each]),
+            float(scores[index]),
             # A wrong sentence of the same score goes before a right one.
-            1 + int((scores > scores[each]).sum() + (own[each] and (scores[~own] == scores[each]).sum())),
-            bool(own[each]),
+            1 + int((scores > scores[index]).sum() + (of_image[index] and (scores[~of_image] == scores[index]).sum())),
+            bool(of_image[index]),
         )
-        for each, own_alignment in zip(wanted, aligned, strict=True)
+        for index, own_alignment in zip(wanted, aligned, strict=True)
     }
     mine = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
     return Shown(
-        image, features.size, list(regions), tuple(mine), tuple(lines[each] for each in order[:count].tolist())
+        image, features.size, list(regions), tuple(mine), tuple(lines[index] for index in order[:count].tolist())
     )
 
 
 def _snippets(aligned: Alignment, regions: dict[Box, int]) -> tuple[Snippet, ...]:
     """All words of a sentence; punctuation before a snippet goes with it. New regions are added to `regions`."""
-    found, end = [], 0
+    snippets, end = [], 0
     for snippet in aligned.snippets:
         region = regions.setdefault(snippet.boxes[0], len(regions))
-        found.append(Snippet(end, snippet.end, region, snippet.score))
+        snippets.append(Snippet(end, snippet.end, region, snippet.score))
         end = snippet.end
-    return tuple(found)
+    return tuple(snippets)
 
 
 def _picture_page(shown: Shown, name: str, around: Sequence[str], title: str) -> str:
     used = dict.fromkeys(
         snippet.region for line in (*shown.own, *shown.best) for snippet in line.snippets if snippet.region
     )
-    colours = {region: number for number, region in enumerate(used)}
+    colours = {region: position for position, region in enumerate(used)}
     width, height = shown.size
     boxes = "\n".join(_box(region, shown.boxes[region], colours) for region in (0, *used))
     parts = []
@@ -223,31 +223,31 @@ def _picture_page(shown: Shown, name: str, around: Sequence[str], title: str) ->
 
 def _box(region: int, box: Box, colours: dict[int, int]) -> str:
     x1, y1, x2, y2 = box
-    place = f'data-region="{region}" x="{x1:.1f}" y="{y1:.1f}" width="{x2 - x1:.1f}" height="{y2 - y1:.1f}"'
-    return f'<rect class="halo" {place}/><rect {_style(region, colours)} {place}/>'
+    attributes = f'data-region="{region}" x="{x1:.1f}" y="{y1:.1f}" width="{x2 - x1:.1f}" height="{y2 - y1:.1f}"'
+    return f'<rect class="halo" {attributes}/><rect {_style(region, colours)} {attributes}/>'
 
 
 def _style(region: int, colours: dict[int, int], also: str = "") -> str:
     """Class and colour of a region; after twelve, colours come again, dashed."""
     if not region:
         return f'class="{f"{also} whole".strip()}" style="--c: var(--soft)"'
-    number = colours[region]
-    again = "again" if number >= len(PALETTE) else ""
-    red, green, blue = PALETTE[number % len(PALETTE)]
+    index = colours[region]
+    again = "again" if index >= len(PALETTE) else ""
+    red, green, blue = PALETTE[index % len(PALETTE)]
     return f'class="{f"{also} {again}".strip()}" style="--c: #{red:02x}{green:02x}{blue:02x}"'
 
 
 def _sentence(line: Line, colours: dict[int, int]) -> str:
     words = ""
     for snippet in line.snippets:
-        own = line.tokens[snippet.start : snippet.end]
+        tokens = line.tokens[snippet.start : snippet.end]
         before = line.tokens[snippet.start - 1] if snippet.start else ""
-        gap = "" if not before or stands_close(before, own[0]) else " "
+        gap = "" if not before or stands_close(before, tokens[0]) else " "
         where = "the whole picture" if not snippet.region else f"region {snippet.region}"
-        title = escape(f"{as_written(own)}: {where}, {snippet.score:.2f}")
+        title = escape(f"{as_written(tokens)}: {where}, {snippet.score:.2f}")
         words += (
             f'{gap}<span tabindex="0" {_style(snippet.region, colours, "snippet")} data-region="{snippet.region}" '
-            f'title="{title}">{escape(as_written(own))}</span>'
+            f'title="{title}">{escape(as_written(tokens))}</span>'
         )
     rank = f'<span class="own">rank {line.rank:,}</span>' if line.own else f"rank {line.rank:,}"
     return f'<li><div class="figures">{rank}<br>{line.score:.2f}</div><p>{words}</p></li>'
@@ -286,8 +286,8 @@ def compared_captions(
         pictures = [read_picture(corpus, image) for image in images[start : start + DESCRIBED]]
         generated += [descriptions[0].text for descriptions in captioner.describe_all(pictures)]
     return [
-        ComparedCaptions(as_written(human), as_written(captions[own]), text)
-        for human, (own,), text in zip(people, nearest, generated, strict=True)
+        ComparedCaptions(as_written(human), as_written(captions[index]), text)
+        for human, (index,), text in zip(people, nearest, generated, strict=True)
     ]
 
 

@@ -68,9 +68,9 @@ def space_map(model: Model, pictures: Pictures, images: Sequence[Image], *, meth
     features = [pictures.features(image) for image in images]
     points = [Point("image", index, 0, 0, image.id) for index, image in enumerate(images)]
     texts: list[Tokens] = []
-    for number, image in enumerate(images):
+    for index, image in enumerate(images):
         for caption in image.captions:
-            points.append(Point("caption", number, 0, 0, caption.text, to=number))
+            points.append(Point("caption", index, 0, 0, caption.text, to=index))
             texts.append(tokens_of(caption))
     rows = [model.embed_images(features)]
     if texts:
@@ -137,8 +137,8 @@ def laid_out(vectors: NDArray[np.float64], method: Method, seed: int) -> NDArray
         if find_spec("umap") is None:
             raise DeixisError("UMAP needs another package: pip install umap-learn; or choose --method tsne")
         neighbours = min(15, len(vectors) - 1)
-        found = import_module("umap").UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed)
-        return np.asarray(found.fit_transform(vectors), np.float64)
+        layout = import_module("umap").UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed)
+        return np.asarray(layout.fit_transform(vectors), np.float64)
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -146,8 +146,8 @@ def laid_out(vectors: NDArray[np.float64], method: Method, seed: int) -> NDArray
         return np.asarray(PCA(2, svd_solver="full").fit_transform(vectors), np.float64)
     # Its gradient is summed over neighbourhoods of 3 × perplexity points.
     perplexity = min(30.0, (len(vectors) - 1) / 3)
-    found = TSNE(2, perplexity=perplexity, init="pca", learning_rate="auto", random_state=seed, n_jobs=1)
-    return np.asarray(found.fit_transform(vectors), np.float64)
+    layout = TSNE(2, perplexity=perplexity, init="pca", learning_rate="auto", random_state=seed, n_jobs=1)
+    return np.asarray(layout.fit_transform(vectors), np.float64)
 
 
 def scaled(places: NDArray[np.float64]) -> NDArray[np.float64]:

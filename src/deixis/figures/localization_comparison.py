@@ -35,23 +35,23 @@ def found_phrases(
         raise DeixisError(f"image {image.id}: caption {caption} has no phrase with an annotated box")
     queries = [query for query, _ in pairs]
     boxes, scores = checked(image, queries, localize(image, queries))
-    each = np.broadcast_to(boxes, (len(queries), *boxes.shape[-2:]))
-    if not each.shape[1]:
+    boxes_by_query = np.broadcast_to(boxes, (len(queries), *boxes.shape[-2:]))
+    if not boxes_by_query.shape[1]:
         raise DeixisError(f"image {image.id} has no regions to choose from")
-    found = []
-    for (query, gold), own, row in zip(pairs, each, scores, strict=True):
+    phrases = []
+    for (query, gold), candidates, row in zip(pairs, boxes_by_query, scores, strict=True):
         best = int(np.argmax(row))
-        right = bool(iou_matrix(own[best][None], gold[None])[0, 0] >= threshold)
-        found.append(FoundPhrase(query.phrase, Box(*own[best].tolist()), float(row[best]), right))
-    return tuple(found)
+        right = bool(iou_matrix(candidates[best][None], gold[None])[0, 0] >= threshold)
+        phrases.append(FoundPhrase(query.phrase, Box(*candidates[best].tolist()), float(row[best]), right))
+    return tuple(phrases)
 
 
 def captions_with_boxes(images: Sequence[Image], phrases: int) -> list[tuple[Image, int]]:
     """The captions that have at least so many phrases with an annotated box, as images and caption numbers."""
-    found = []
+    captions = []
     for image in images:
         boxed = {chain.id for chain in image.chains if chain.boxes}
         for index, caption in enumerate(image.captions):
             if sum(phrase.chain in boxed for phrase in caption.phrases) >= phrases:
-                found.append((image, index))
-    return found
+                captions.append((image, index))
+    return captions

@@ -25,12 +25,12 @@ _NAMES = {"tsne": "t-SNE", "pca": "PCA", "umap": "UMAP"}
 
 
 def map_page(
-    found: SpaceMap, pictures: Sequence[Pillow.Image], sizes: Sequence[tuple[float, float]], title: str
+    space_map: SpaceMap, pictures: Sequence[Pillow.Image], sizes: Sequence[tuple[float, float]], title: str
 ) -> str:
     """The page.
 
     Args:
-        found: the map.
+        space_map: what is drawn.
         pictures: of its images, in the same order.
         sizes: width and height of the originals, in whose pixels regions are.
         title: what it is a map of.
@@ -38,14 +38,14 @@ def map_page(
     static = files("deixis.figures") / "static"
     style, script = ((static / name).read_text("utf-8") for name in ("map.css", "map.js"))
     data = {
-        "points": found.points,
-        "images": found.images,
+        "points": space_map.points,
+        "images": space_map.images,
         "pictures": [_data_address(picture) for picture in pictures],
         "sizes": [list(size) for size in sizes],
     }
     # Inside a script nothing but this sequence can end it.
     encoded = msgspec.json.encode(data).decode().replace("<", "\\u003c")
-    kinds = {point.kind for point in found.points}
+    kinds = {point.kind for point in space_map.points}
     layers = "".join(
         f'<label><input type="checkbox" data-layer="{name}"{" checked" if name == "whole" else ""}> {text}</label>'
         for name, text, shown in (
@@ -60,7 +60,7 @@ def map_page(
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
         f"<style>{style}</style></head>\n<body>\n<header><h1>{escape(title)}</h1>\n"
-        f"<p>{_summary(found)}</p>\n<div class=controls>{layers}"
+        f"<p>{_summary(space_map)}</p>\n<div class=controls>{layers}"
         f'<label class=search>Find <input type="search" id="find" placeholder="words of a caption or phrase"></label>'
         f'<button type="button" id="whole">Show all</button></div></header>\n'
         f'<main><canvas id="map" tabindex="0" role="img" aria-describedby="help"></canvas>\n'
@@ -71,12 +71,13 @@ def map_page(
     )
 
 
-def _summary(found: SpaceMap) -> str:
+def _summary(space_map: SpaceMap) -> str:
     counts = [
-        (kind, sum(point.kind == kind for point in found.points)) for kind in ("image", "caption", "region", "phrase")
+        (kind, sum(point.kind == kind for point in space_map.points))
+        for kind in ("image", "caption", "region", "phrase")
     ]
     summary = ", ".join(f"{count:,} {kind}{'s' if count != 1 else ''}" for kind, count in counts if count)
-    return escape(f"{summary}, laid out by {_NAMES[found.method]}: neighbours match well.")
+    return escape(f"{summary}, laid out by {_NAMES[space_map.method]}: neighbours match well.")
 
 
 def _data_address(picture: Pillow.Image) -> str:
@@ -87,29 +88,29 @@ def _data_address(picture: Pillow.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
 
 
-def _spread(found: SpaceMap) -> list[tuple[float, float]]:
+def _spread(space_map: SpaceMap) -> list[tuple[float, float]]:
     """Positions on the page, so that pictures and captions, the only ones drawn, fill it."""
-    drawn = [(point.x, point.y) for point in found.points if point.kind in ("image", "caption")]
+    drawn = [(point.x, point.y) for point in space_map.points if point.kind in ("image", "caption")]
     low, high = (tuple(map(end, zip(*drawn, strict=True))) for end in (min, max))
     span = max(high[0] - low[0], high[1] - low[1]) or 1.0
     before = [(_SIDE - _SIDE * (high[axis] - low[axis]) / span) / 2 + _MARGIN for axis in (0, 1)]
     return [
         (before[0] + _SIDE * (point.x - low[0]) / span, before[1] + _TEXT + _SIDE * (point.y - low[1]) / span)
-        for point in found.points
+        for point in space_map.points
     ]
 
 
-def map_still(found: SpaceMap, pictures: Sequence[Pillow.Image], title: str) -> Pillow.Image:
+def map_still(space_map: SpaceMap, pictures: Sequence[Pillow.Image], title: str) -> Pillow.Image:
     """Pictures as stamps, captions as dots, and the lines between them."""
     page = Pillow.new("RGB", (_SIDE + 2 * _MARGIN, _SIDE + 2 * _MARGIN + _TEXT), PAPER)
     draw = ImageDraw.Draw(page)
-    places = _spread(found)
-    shown = [(place, point) for place, point in zip(places, found.points, strict=True)]
-    for place, point in shown:
+    places = _spread(space_map)
+    shown = [(spot, point) for spot, point in zip(places, space_map.points, strict=True)]
+    for position, point in shown:
         if point.kind == "caption" and point.to is not None:
             colour = PALETTE[point.picture % len(PALETTE)]
             pale = tuple((3 * 255 + part) // 4 for part in colour)
-            draw.line((place, places[point.to]), fill=pale, width=2)
+            draw.line((position, places[point.to]), fill=pale, width=2)
     for (x, y), point in shown:
         if point.kind == "caption":
             colour = PALETTE[point.picture % len(PALETTE)]
@@ -123,6 +124,6 @@ def map_still(found: SpaceMap, pictures: Sequence[Pillow.Image], title: str) -> 
             draw.rectangle(frame, fill=PALETTE[point.picture % len(PALETTE)])
             page.paste(stamp, (left, top))
     draw.text((_MARGIN, _MARGIN - 14), printable(title), font=font(_TEXT), fill=INK, anchor="ls")
-    note = f"{_NAMES[found.method]}; pictures, dots are their captions"
+    note = f"{_NAMES[space_map.method]}; pictures, dots are their captions"
     draw.text((page.width - _MARGIN, _MARGIN - 14), note, font=font(_TEXT), fill=GREY, anchor="rs")
     return page

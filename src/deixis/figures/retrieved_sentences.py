@@ -33,17 +33,17 @@ def retrieved_sentences(
     numbers = {image.id: index for index, image in enumerate(pictures.images)}
     features = [pictures.features(image) for image in images]
     scores = np.asarray(model.score(features, captions))
-    found = []
+    retrieved = []
     for image, row in zip(images, scores, strict=True):
-        own = np.array([owner == numbers[image.id] for owner in owners])
-        order = np.lexsort((own, -row))
-        best = np.flatnonzero(own[order])
+        of_image = np.array([owner == numbers[image.id] for owner in owners])
+        order = np.lexsort((of_image, -row))
+        best = np.flatnonzero(of_image[order])
         if not best.size:
             raise DeixisError(f"image {image.id} has no caption")
         shown: dict[tuple[str, ...], Retrieved] = {}
-        for number in order.tolist():
+        for index in order.tolist():
             if len(shown) == count:
                 break
-            shown.setdefault(captions[number], Retrieved(written[number], float(row[number]), bool(own[number])))
-        found.append((list(shown.values()), int(best[0]) + 1))
-    return found
+            shown.setdefault(captions[index], Retrieved(written[index], float(row[index]), bool(of_image[index])))
+        retrieved.append((list(shown.values()), int(best[0]) + 1))
+    return retrieved

@@ -61,18 +61,18 @@ def _image_errors(image: Image, reference: Image) -> tuple[int, int, int, int, i
     """Mentions, wrong and missing ones, chains and wrong ones of an image."""
     if [caption.tokens for caption in image.captions] != [caption.tokens for caption in reference.captions]:
         raise DeixisError(f"image {image.id} has other captions in the reference")
-    found, expected = _mentions(image), _mentions(reference)
-    common = found.keys() & expected.keys()
-    chains, true_chains = _chains(found, common), _chains(expected, common)
+    mentions, expected = _mentions(image), _mentions(reference)
+    common = mentions.keys() & expected.keys()
+    chains, true_chains = _chains(mentions, common), _chains(expected, common)
     wrong = sum(mentions not in true_chains for mentions in chains)
-    return len(found), len(found.keys() - common), len(expected.keys() - common), len(chains), wrong
+    return len(mentions), len(mentions.keys() - common), len(expected.keys() - common), len(chains), wrong
 
 
 def _mentions(image: Image) -> dict[Mention, str]:
     """The chain of each visual mention."""
     return {
-        (number, phrase.start, phrase.end): phrase.chain
-        for number, caption in enumerate(image.captions)
+        (index, phrase.start, phrase.end): phrase.chain
+        for index, caption in enumerate(image.captions)
         for phrase in caption.phrases
         if phrase.visual
     }

@@ -142,7 +142,7 @@ def evaluate_localization(
             spans = {caption: {(start, end) for start, end in find_phrases(caption)} for caption in image.captions}
         for query, rank in zip(queries, ranks.tolist(), strict=True):
             span = (query.phrase.start, query.phrase.end)
-            tally.add(query, rank, found=find_phrases is None or span in spans[query.caption])
+            tally.add(query, rank, phrase_found=find_phrases is None or span in spans[query.caption])
     return tally.localization(recall_at)
 
 
@@ -244,12 +244,12 @@ class _Tally:
     not_found: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
-    def add(self, query: PhraseQuery, rank: int, *, found: bool) -> None:
+    def add(self, query: PhraseQuery, rank: int, *, phrase_found: bool) -> None:
         self.texts.append(phrase_key(query.text))
         self.types.append(query.phrase.types)
-        self.ranks.append(rank if found else 0)
+        self.ranks.append(rank if phrase_found else 0)
         self.covered.append(rank > 0)
-        self.not_found += not found
+        self.not_found += not phrase_found
 
     def localization(self, recall_at: Sequence[int]) -> Localization:
         if not self.ranks:

@@ -211,12 +211,12 @@ class _Projection:
             (n for n, dependent in enumerate(right) if self.relation(dependent) not in _CLOSE), len(right)
         )
 
-    def _in_noun_group(self, left: Sequence[int], place: int) -> bool:
-        relation = self.relation(left[place])
+    def _in_noun_group(self, left: Sequence[int], index: int) -> bool:
+        relation = self.relation(left[index])
         if relation in _PREMODIFIERS or relation in _COORDINATORS or relation == "preconj":
             return True
         # An adverb or measure belongs to the group ("just two men") unless a comma follows it ("outside , a man").
-        return relation in ("advmod", "npadvmod") and "punct" not in map(self.relation, left[place + 1 :])
+        return relation in ("advmod", "npadvmod") and "punct" not in map(self.relation, left[index + 1 :])
 
     def _noun_label(self, index: int, left: Sequence[int]) -> str:
         word = self.words[index]

@@ -98,8 +98,8 @@ OPPOSITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("indoor", "indoors", "inside"), ("outdoor", "outdoors", "outside")),
     (("shirtless", "barefoot"), ("uniformed", "costumed")),
 )
-_OPPOSITE = {word: other for pair in OPPOSITES for own, other in (pair, pair[::-1]) for word in own}
-_SIDE = {word: own for pair in OPPOSITES for own in pair for word in own}
+_OPPOSITE = {word: other for pair in OPPOSITES for side, other in (pair, pair[::-1]) for word in side}
+_SIDE = {word: side for pair in OPPOSITES for side in pair for word in side}
 _POSTURES = frozenset({"standing", "stands", "sitting", "sits", "lying", "lies", "laying"})
 #: Attributes before a noun, which two nouns can exchange.
 _MODIFIERS = frozenset(_GROUP) | frozenset(_OPPOSITE) - _POSTURES - {"inside", "outside", "indoors", "outdoors"}
@@ -282,9 +282,9 @@ def _modifier_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[Fa
         one, two = tokens[first], tokens[second]
         if not _comparable(one, two):
             continue
-        noun, alone = _noun(tokens, first), [_worn(tokens, place) for place in (first, second)]
+        noun, alone = _noun(tokens, first), [_worn(tokens, index) for index in (first, second)]
         if all(alone):
-            noun, second_noun = (tokens[place - 2] for place in (first, second))
+            noun, second_noun = (tokens[index - 2] for index in (first, second))
         else:
             second_noun = "" if any(alone) else _noun(tokens, second)
         if second_noun in (noun, "one", "another", "other"):
@@ -296,8 +296,8 @@ def _modifier_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[Fa
             new_places = ((first, two, alone[0]), (second, one, alone[1]))
             pairs = pairs_of_others | set(pairwise(tokens))
             if any(
-                ("in", new) in pairs_of_others if worn else (new, tokens[place + 1]) in pairs
-                for place, new, worn in new_places
+                ("in", new) in pairs_of_others if worn else (new, tokens[index + 1]) in pairs
+                for index, new, worn in new_places
             ):
                 continue
         yield FalseCaption("role", _with_word(_with_word(tokens, first, two), second, one), one, two)
@@ -323,21 +323,21 @@ def _party_exchange(tokens: Tokens, first: int, second: int, others: Sequence[To
         return
     between = [token for token in tokens[first + 1 : second] if token.isalpha() and token not in _DETERMINERS]
     between = [token for token in between if token not in _MODIFIERS]
-    own = _own_things(tokens, first, second), _own_things(tokens, second, len(tokens))
+    things = _own_things(tokens, first, second), _own_things(tokens, second, len(tokens))
     verbs = ONE_WAY & set(between)
     one_way = bool(between) and (bool(verbs) or not MUTUAL & set(between))
     # What follows the second may be said of both ("a man and a woman in hats"), but not "in a hat".
-    single = own[1] - own[0] if {"a", "an"} & set(tokens[second + 2 : second + 4]) else set()
-    if not one_way and not own[0] - own[1] and not single:
+    single = things[1] - things[0] if {"a", "an"} & set(tokens[second + 2 : second + 4]) else set()
+    if not one_way and not things[0] - things[1] and not single:
         return
     # "a woman … a man" in another caption may say the same the other way round, "held by a man" if it has the verb.
     reversed_captions = [other for other in others if _order(other, two, one)]
     stems = {verb[:4] for verb in verbs} | ({"held", "hold"} if {"held", "holds", "holding"} & verbs else set())
     same_verb = any(not stems or stems & {word[:4] for word in other} for other in reversed_captions)
-    if one_way and not own[0] - ONE_WAY and same_verb:
+    if one_way and not things[0] - ONE_WAY and same_verb:
         return
     # What another caption says of them is not false.
-    if any(_has_own(other, two, own[0]) or _has_own(other, one, own[1]) for other in others):
+    if any(_has_own(other, two, things[0]) or _has_own(other, one, things[1]) for other in others):
         return
     yield FalseCaption("role", _with_word(_with_word(tokens, first, two), second, one), one, two)
 
@@ -372,12 +372,12 @@ def _exclusive(one: str, two: str) -> bool:
     if one not in _PERSONS or two not in _PERSONS:
         # A batter may be called a man, but is not the catcher.
         return not ({one, two} & _IN_A_GAME and {one, two} & _PERSONS.keys())
-    return any(own and other and own != other for own, other in zip(_PERSONS[one], _PERSONS[two], strict=True))
+    return any(trait and other and trait != other for trait, other in zip(_PERSONS[one], _PERSONS[two], strict=True))
 
 
-def _own_things(tokens: Tokens, place: int, end: int) -> set[str]:
+def _own_things(tokens: Tokens, start: int, end: int) -> set[str]:
     """What somebody wears or does alone by the words that follow: colours, clothes, verbs."""
-    following = tokens[place + 1 : min(end, place + 8)]
+    following = tokens[start + 1 : min(end, start + 8)]
     rest = following[1:] if following[:1] in (("is",), ("are",)) else following
     if not rest:
         return set()

@@ -82,7 +82,10 @@ class CombinedModel(FeatureModel):
         cosines = self._sentences.embed_images(images) @ self._sentences.embed_texts(texts).T
         squares = np.maximum(2 - 2 * cosines, 0)
         phrases = self._find([as_tokens(text) for text in texts])
-        rows = {phrase: row for row, phrase in enumerate({tuple(one): 0 for own in phrases for one in own})}
+        rows = {
+            phrase: row
+            for row, phrase in enumerate({tuple(one): 0 for caption_phrases in phrases for one in caption_phrases})
+        }
         if not rows:
             return np.asarray(-squares)
         regions = [regions_of(image)[0] for image in images]
@@ -90,7 +93,7 @@ class CombinedModel(FeatureModel):
             np.concatenate([self._phrases.embed_visual(image_regions) for image_regions in regions]),
             np.cumsum([0, *map(len, regions)]),
             self._phrases.embed_texts(list(rows)),
-            [rows[tuple(phrase)] for own in phrases for phrase in own],
+            [rows[tuple(phrase)] for caption_phrases in phrases for phrase in caption_phrases],
             np.cumsum([0, *map(len, phrases)]),
             gamma=self._combination.gamma,
             squared=self._combination.squared,

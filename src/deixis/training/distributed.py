@@ -130,7 +130,7 @@ def _take_card() -> bool:
 def _backend(store: Store, rank: int, count: int, own_card: bool) -> str:
     """The backend of all processes: gloo if any two share a GPU, which NCCL refuses."""
     store.set(f"own card {rank}", str(own_card))
-    every = [store.get(f"own card {number}") == b"True" for number in range(count)]
+    every = [store.get(f"own card {process}") == b"True" for process in range(count)]
     return "cpu:gloo,cuda:nccl" if all(every) else "gloo"
 
 
@@ -265,8 +265,8 @@ class GlobalBatchNorm(MaskedBatchNorm):
         deviation = (full - mean.view(shape)).square()
         variance = (deviation if masked is None else deviation.masked_fill(masked, 0)).sum(others) / at_least_one
         local = torch.cat([mean, variance, count[None]])
-        number, processes = self.gather.ranks.number, self.gather.ranks.count
-        before, after = local.new_zeros(number, len(local)), local.new_zeros(processes - 1 - number, len(local))
+        rank, processes = self.gather.ranks.number, self.gather.ranks.count
+        before, after = local.new_zeros(rank, len(local)), local.new_zeros(processes - 1 - rank, len(local))
         table = summed(torch.cat([before, local[None], after]))
         means, variances, counts = table[:, :channels], table[:, channels:-1], table[:, -1:]
         # The statistics of a union: Chan, Golub and LeVeque (1979), equation 2.1, for any number of parts.

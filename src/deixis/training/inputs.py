@@ -58,10 +58,10 @@ def find_store(stores: Sequence[FeatureStore], role: str) -> FeatureStore:
     The first of several. For `image`, stores without regions come first.
     """
     if role == "image":
-        found = sorted(stores, key=lambda store: "regions" in store.plan.arrays)
+        matching = sorted(stores, key=lambda store: "regions" in store.plan.arrays)
     else:
-        found = [store for store in stores if _role(store) == role]
-    if not found:
+        matching = [store for store in stores if _role(store) == role]
+    if not matching:
         needed = {
             "image": "whole pictures (--features with any recipe)",
             "chains": "merged ground-truth boxes (the feature recipe `chains`)",
@@ -69,7 +69,7 @@ def find_store(stores: Sequence[FeatureStore], role: str) -> FeatureStore:
             "positives": "further positives (a feature recipe with regions.near_chains)",
         }[role]
         raise DeixisError(f"this recipe needs a feature store of {needed}; give it with --features STORE")
-    return found[0]
+    return matching[0]
 
 
 def _role(store: FeatureStore) -> str:

@@ -119,10 +119,10 @@ def phrase_data(
     stores = tuple(store for store in (chains, proposals, positives) if store is not None)
     present = with_features(source, *stores)
     mentions = _Mentions.of(present)
-    images = [present[number] for number in mentions.images]
+    images = [present[index] for index in mentions.images]
     merged = [_merged_boxes(image) for image in images]
     regions, boxes, offsets, further = _read_regions(images, merged, stores, device, dtype, may_stay)
-    drawn = np.array([len(own) for own in merged], np.int64)
+    drawn = np.array([len(image_boxes) for image_boxes in merged], np.int64)
     chain_region = np.concatenate(
         [start + np.arange(count) for start, count in zip(offsets[:-1], drawn, strict=True)] or [np.empty(0, np.int64)]
     )
@@ -224,18 +224,20 @@ def _read_regions(
         if other != shapes[0]:
             raise DeixisError(f"{chains.folder} has regions of shape {shapes[0]}, {store.folder} of {other}")
     numbers = [store.numbers(image.id for image in images) for store in stores]
-    counts = [cast(RaggedArray, store["regions"]).lengths[own] for store, own in zip(stores, numbers, strict=True)]
-    for image, own, count in zip(images, merged, counts[0].tolist(), strict=True):
-        if len(own) != count:
+    counts = [
+        cast(RaggedArray, store["regions"]).lengths[indices] for store, indices in zip(stores, numbers, strict=True)
+    ]
+    for image, image_boxes, count in zip(images, merged, counts[0].tolist(), strict=True):
+        if len(image_boxes) != count:
             raise DeixisError(
-                f"{chains.folder} has {count} regions of image {image.id!r}, whose corpus has boxes of {len(own)} "
-                "chains: it must be extracted from this corpus with the recipe `chains`"
+                f"{chains.folder} has {count} regions of image {image.id!r}, whose corpus has boxes of "
+                f"{len(image_boxes)} chains: it must be extracted from this corpus with the recipe `chains`"
             )
     offsets = np.concatenate([[0], np.cumsum(sum(counts[1:], counts[0]))])
     stored = torch.from_numpy(np.empty(0, stores[-1].plan.arrays["regions"].numpy_dtype)).dtype
     shape, chosen_type = (int(offsets[-1]), *shapes[0]), dtype or stored
-    place = place_of(int(np.prod(shape)) * chosen_type.itemsize, device) if may_stay else device
-    regions = torch.empty(shape, dtype=chosen_type, device=place)
+    region_device = place_of(int(np.prod(shape)) * chosen_type.itemsize, device) if may_stay else device
+    regions = torch.empty(shape, dtype=chosen_type, device=region_device)
     boxes = np.empty((int(offsets[-1]), 4), np.float32)
     for start, end in pairwise([*range(0, len(images), _IMAGES), len(images)]):
         chosen = slice(start, end)
@@ -251,7 +253,7 @@ def _read_regions(
         boxes[first:last] = np.concatenate([*merged[chosen], *proposed])[order]
         parts = [cast(RaggedArray, s["regions"]).gather(n[chosen]) for s, n in zip(stores, numbers, strict=True)]
         rows = np.concatenate([part.values for part in parts])[order]
-        regions[first:last] = torch.from_numpy(rows).to(place, regions.dtype)
+        regions[first:last] = torch.from_numpy(rows).to(region_device, regions.dtype)
     return regions, boxes, offsets, counts[2] if len(counts) > 2 else np.zeros(len(images), np.int64)
 
 

@@ -125,20 +125,20 @@ def check_recipe(settings: dict[str, Any], source: str) -> FitRecipe:
     try:
         return msgspec.convert(settings, kind_of(name).recipe_type)
     except msgspec.ValidationError as fault:
-        problem, _, place = str(fault).partition(" - at `$")
-        raise InputError(source, problem, place.strip("`.")) from None
+        problem, _, location = str(fault).partition(" - at `$")
+        raise InputError(source, problem, location.strip("`.")) from None
 
 
-def _huge_numbers(value: Any, place: str) -> Iterator[str]:
+def _huge_numbers(value: Any, location: str) -> Iterator[str]:
     """The names of settings with integers of more than 64 bits, which TOML does not allow."""
     if isinstance(value, dict):
         for name, part in value.items():
-            yield from _huge_numbers(part, f"{place}.{name}".lstrip("."))
+            yield from _huge_numbers(part, f"{location}.{name}".lstrip("."))
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _huge_numbers(part, place)
+            yield from _huge_numbers(part, location)
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        yield place
+        yield location
 
 
 def apply_override(settings: dict[str, Any], override: str) -> None:

@@ -93,7 +93,7 @@ def _read(name: str, path: Traversable, children: tuple[str, ...]) -> RecipeSett
     return RecipeSettings(path, to_toml(merged), merged)
 
 
-def merge(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def merge(inherited: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The inherited settings with one's own put over them.
 
     >>> merge({"loss": {"kind": "ranking", "margin": 0.1}, "seed": 0}, {"loss": {"margin": 0.2}})
@@ -102,7 +102,7 @@ def merge(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     {'loss': {'kind': 'logistic'}}
     """
     merged = dict(inherited)
-    for field, value in own.items():
+    for field, value in changes.items():
         before = merged.get(field)
         if isinstance(value, dict) and isinstance(before, dict) and value.get("kind") in (None, before.get("kind")):
             merged[field] = merge(before, value)

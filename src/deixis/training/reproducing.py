@@ -47,7 +47,7 @@ def recipes_of(names: Sequence[str]) -> list[str]:
     A folder's recipes for the demo are left out: they train on drawn scenes and reproduce nothing.
     """
     known = package_recipes()
-    found: dict[str, None] = {}
+    needed: dict[str, None] = {}
     for name in names:
         recipes = [recipe for recipe, head in known.items() if any(_within(of, name) for of in (recipe, *head.rows))]
         recipes = [recipe for recipe in recipes if recipe == name or "/demo-" not in recipe]
@@ -61,8 +61,8 @@ def recipes_of(names: Sequence[str]) -> list[str]:
             raise DeixisError(
                 f"no recipe makes {name!r}: did you mean {near}? (`deixis recipes` lists what each makes)"
             )
-        found |= dict.fromkeys(recipes)
-    return list(found)
+        needed |= dict.fromkeys(recipes)
+    return list(needed)
 
 
 def reproduce(
@@ -107,9 +107,9 @@ def reproduce(
     needed = {
         (name, seed)
         for seed in seeds
-        for each in combined
-        if not (results / f"{each.row}-seed{seed}.json").exists()
-        for name in (each.sentences, each.phrases)
+        for combination in combined
+        if not (results / f"{combination.row}-seed{seed}.json").exists()
+        for name in (combination.sentences, combination.phrases)
     }
     rows = {
         f"{name}-seed{seed}": partial(
@@ -119,9 +119,11 @@ def reproduce(
         for name in chosen
     }
     both = {
-        f"{each.row}-seed{seed}": partial(reproduction.combination, each, seed, materials[known[each.sentences].corpus])
+        f"{combination.row}-seed{seed}": partial(
+            reproduction.combination, combination, seed, materials[known[combination.sentences].corpus]
+        )
         for seed in seeds
-        for each in combined
+        for combination in combined
     }
     for work in (rows, both):
         yield from reproduction.in_any_order(work)
@@ -166,50 +168,50 @@ class _Reproduction:
                 time.sleep(PAUSE)
                 left = len(waiting)
 
-    def row(self, name: str, seed: int, own: Material, run_needed: bool) -> list[Path]:
+    def row(self, name: str, seed: int, material: Material, run_needed: bool) -> list[Path]:
         """The results of a recipe. It is trained if there are none, or if its run is needed and missing."""
         file, corpus_name = f"{name}-seed{seed}", package_recipes()[name].corpus
-        found = _results(self.results, file, own.corpus)
-        if found:
-            scored = sorted({corpus.split for path in found if (corpus := load(path).corpus)})
+        existing = _results(self.results, file, material.corpus)
+        if existing:
+            scored = sorted({corpus.split for path in existing if (corpus := load(path).corpus)})
             already = f"{file}: scored already on {', '.join(scored)}, in {self.results}"
             here = is_finished(self.runs / file)
             self.say(already if here else f"{already}; its run is not in {self.runs} (--results ELSEWHERE makes both)")
             if here or not run_needed:
-                return found
+                return existing
         self.say(f"{file}: training")
         recipe = load_recipe(name, [f"seed={seed}"])
-        kind_of(recipe.recipe.kind).check_corpus(recipe.recipe, own.corpus)
-        stores = own.stores or stores_for(recipe.recipe, own.corpus, device=self.device.type)
+        kind_of(recipe.recipe.kind).check_corpus(recipe.recipe, material.corpus)
+        stores = material.stores or stores_for(recipe.recipe, material.corpus, device=self.device.type)
         if skipped := left_out(stores):
             self.say(f"{file}: {skipped}")
         run = self.runs / file
-        run_recipe(recipe, own.corpus, stores, run, self.device, progress=self.progress, say=self.say)
-        if not found:
+        run_recipe(recipe, material.corpus, stores, run, self.device, progress=self.progress, say=self.say)
+        if not existing:
             self.say(f"{file}: scoring {self.split}")
-            evaluated = own.stores or stores_for(
-                recipe.recipe, own.corpus, run=run, split=self.split, device=self.device.type
+            evaluated = material.stores or stores_for(
+                recipe.recipe, material.corpus, run=run, split=self.split, device=self.device.type
             )
             folds = FOLDS.get(corpus_name, 1)
-            for result in evaluate_run(run, own.corpus, evaluated, self.device, split=self.split, folds=folds):
+            for result in evaluate_run(run, material.corpus, evaluated, self.device, split=self.split, folds=folds):
                 result = _claiming(result, file, [recipe.recipe], stores, self.say)
                 save(result, self.results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
-        return _results(self.results, file, own.corpus)
+        return _results(self.results, file, material.corpus)
 
-    def combination(self, each: Combination, seed: int, own: Material) -> list[Path]:
-        path = self.results / f"{each.row}-seed{seed}.json"
+    def combination(self, combination: Combination, seed: int, material: Material) -> list[Path]:
+        path = self.results / f"{combination.row}-seed{seed}.json"
         if path.exists():
-            _refuse_another_corpus(path, own.corpus)
-            self.say(f"{each.row}, seed {seed}: scored already, in {self.results}")
+            _refuse_another_corpus(path, material.corpus)
+            self.say(f"{combination.row}, seed {seed}: scored already, in {self.results}")
             return [path]
-        self.say(f"{each.row}, seed {seed}: scoring {self.split}")
-        whole, parts = (self.runs / f"{name}-seed{seed}" for name in (each.sentences, each.phrases))
-        recipes = [load_recipe(name).recipe for name in (each.sentences, each.phrases)]
-        stores = own.stores or [
-            store for recipe in recipes for store in stores_for(recipe, own.corpus, device=self.device.type)
+        self.say(f"{combination.row}, seed {seed}: scoring {self.split}")
+        whole, parts = (self.runs / f"{name}-seed{seed}" for name in (combination.sentences, combination.phrases))
+        recipes = [load_recipe(name).recipe for name in (combination.sentences, combination.phrases)]
+        stores = material.stores or [
+            store for recipe in recipes for store in stores_for(recipe, material.corpus, device=self.device.type)
         ]
-        result = evaluate_combined(whole, parts, own.corpus, stores, self.device, each, split=self.split)
-        save(_claiming(result, each.row, recipes, stores, self.say), path)
+        result = evaluate_combined(whole, parts, material.corpus, stores, self.device, combination, split=self.split)
+        save(_claiming(result, combination.row, recipes, stores, self.say), path)
         return [path]
 
 
@@ -226,7 +228,9 @@ def _claiming(
 def _as_asked(recipe: FitRecipe, stores: Sequence[FeatureStore]) -> bool:
     """Whether the stores hold the features that a recipe asks for."""
     made_of = [store.plan.provenance for store in stores]
-    return all(any(made_by(features, own) for own in made_of) for features in kind_of(recipe.kind).features(recipe))
+    return all(
+        any(made_by(features, stored) for stored in made_of) for features in kind_of(recipe.kind).features(recipe)
+    )
 
 
 def _within(row: str, name: str) -> bool:
@@ -235,10 +239,10 @@ def _within(row: str, name: str) -> bool:
 
 def _results(folder: Path, file: str, corpus: Corpus) -> list[Path]:
     """The result files of a run. A file that is not a result of this corpus is an error."""
-    found = sorted((folder / file).parent.glob(f"{Path(file).name}.*.json"))
-    for path in found:
+    paths = sorted((folder / file).parent.glob(f"{Path(file).name}.*.json"))
+    for path in paths:
         _refuse_another_corpus(path, corpus)
-    return found
+    return paths
 
 
 def _refuse_another_corpus(path: Path, corpus: Corpus) -> None:

@@ -122,7 +122,7 @@ def stores_for(
         corpus = corpus.split(split)
     if not run and isinstance(recipe.features, FeatureRecipe):
         tower = trained_backbone(recipe, corpus, torch.device(device))
-        wanted = [with_backbone(each, tower) for each in wanted] if tower else wanted
+        wanted = [with_backbone(features, tower) for features in wanted] if tower else wanted
     return [features_for(corpus, features, device=device, progress=progress) for features in wanted]
 
 

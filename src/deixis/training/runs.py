@@ -235,13 +235,13 @@ def read_log(folder: str | Path) -> list[Record]:
     if not path.exists():
         return records
     with open_regular(path) as stream:
-        for number, line in enumerate(stream, start=1):
+        for line_number, line in enumerate(stream, start=1):
             if not line.endswith(b"\n"):
                 break
             try:
                 records.append(decoder.decode(line))
             except (msgspec.DecodeError, ValueError, RecursionError) as fault:
-                raise InputError(path, f"is damaged ({fault})", f"line {number}") from None
+                raise InputError(path, f"is damaged ({fault})", f"line {line_number}") from None
     return records
 
 

@@ -75,10 +75,10 @@ def sentence_data(
     counts = torch.tensor([len(image.captions) for image in images])
     vectors = store.image_vectors().gather(store.numbers(image.id for image in images))
     numbers = vectors.size + len(captions) * text.dim
-    place = place_of(numbers * dtype.itemsize, device) if may_stay else device
+    image_device = place_of(numbers * dtype.itemsize, device) if may_stay else device
     return SentenceData(
-        images=torch.from_numpy(vectors).to(place, dtype),
-        texts=encode_texts(text, captions, device=place, dtype=dtype),
+        images=torch.from_numpy(vectors).to(image_device, dtype),
+        texts=encode_texts(text, captions, device=image_device, dtype=dtype),
         image_of=torch.repeat_interleave(torch.arange(len(images)), counts).to(device),
         image_ids=tuple(image.id for image in images),
         captions=tuple(captions),

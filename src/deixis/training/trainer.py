@@ -243,10 +243,10 @@ class _Training:
 
     def _seed_torch(self, moment: str) -> None:
         """Make torch's next random numbers depend on the seed and the moment alone."""
-        number = int.from_bytes(hashlib.sha256(f"{self.seed} {moment}".encode()).digest()[:8], "big") >> 1
-        torch.default_generator.manual_seed(number)
+        seed = int.from_bytes(hashlib.sha256(f"{self.seed} {moment}".encode()).digest()[:8], "big") >> 1
+        torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
-            torch.cuda.manual_seed(number)
+            torch.cuda.manual_seed(seed)
 
     def _read_losses(self, steps: int) -> None:
         """Log the steps since the last read. A loss that is NaN or infinite ends the run before anything is saved."""

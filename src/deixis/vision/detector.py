@@ -99,5 +99,5 @@ def load_detector(path: str | Path) -> RegionDetector:
 def region_features(detector: RegionDetector, maps: Tensor, boxes: list[Tensor]) -> Tensor:
     """The features `(all boxes, WIDTH)` of each picture's boxes `(boxes, 4)` in [0, 1]."""
     padded = nn.utils.rnn.pad_sequence(boxes, batch_first=True).to(maps.device)
-    found = detector.regions(maps, padded)
-    return torch.cat([rows[: len(image_boxes)] for rows, image_boxes in zip(found, boxes, strict=True)])
+    region_rows = detector.regions(maps, padded)
+    return torch.cat([rows[: len(image_boxes)] for rows, image_boxes in zip(region_rows, boxes, strict=True)])

@@ -78,9 +78,9 @@ class EdgeBoxes:
             maxAspectRatio=self.longest_shape,
             minBoxArea=self.least_share * edges.size,
         )
-        found, scores = search.getBoundingBoxes(edges, orientation)
+        windows, scores = search.getBoundingBoxes(edges, orientation)
         # Without results, the boxes are an empty tuple and the scores None.
-        rectangles = np.asarray(found, np.float64).reshape(-1, 4)
+        rectangles = np.asarray(windows, np.float64).reshape(-1, 4)
         boxes = np.concatenate([rectangles[:, :2], rectangles[:, :2] + rectangles[:, 2:]], 1) * scale
         # With given parameters, OpenCV has suppressed at β already.
         overlap = self.overlap if parameters is None else 1.0

@@ -155,9 +155,9 @@ class EfficientNetLite(nn.Module):
         """
         convolutions = [cast(nn.Conv2d, block._depthwise_conv) for block in self._blocks]
         last = max(index for index, convolution in enumerate(convolutions) if convolution.stride[0] > 1)
-        for number, convolution in enumerate(convolutions):
-            if number >= last:
-                dilation = 1 if number == last else 2
+        for index, convolution in enumerate(convolutions):
+            if index >= last:
+                dilation = 1 if index == last else 2
                 convolution.stride, convolution.dilation = (1, 1), (dilation, dilation)
                 convolution.padding = (dilation * (convolution.kernel_size[0] // 2),) * 2
         self.stride, self._strided_kernels = 16, _STRIDED_KERNELS[:-1]

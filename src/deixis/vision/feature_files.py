@@ -66,11 +66,11 @@ class PrecomputedFeatures:
             if image.id not in self._row_of:
                 raise InputError(self.path, "has no row for this image", f"image {image.id}")
             rows.append(self._row_of[image.id])
-        found = np.asarray(self._rows[rows])
-        if not np.isfinite(found).all():
-            bad = rows[int(np.argwhere(~np.isfinite(found))[0][0])]
+        values = np.asarray(self._rows[rows])
+        if not np.isfinite(values).all():
+            bad = rows[int(np.argwhere(~np.isfinite(values))[0][0])]
             raise InputError(self.path, "holds a value that is not a number", f"row {bad}")
-        return found
+        return values
 
     def _by_order(self, corpus: Corpus) -> dict[str, int]:
         copies, rest = divmod(len(self._rows), len(corpus) or 1)
@@ -92,14 +92,14 @@ class PrecomputedFeatures:
         if len(listed) != len(self._rows):
             raise InputError(self.path, f"has {len(self._rows)} rows, but {len(listed)} ids are listed")
         by_name = {image.file: image.id for image in corpus if image.file} | {image.id: image.id for image in corpus}
-        found: dict[str, int] = {}
+        row_of: dict[str, int] = {}
         for row, name in enumerate(listed):
             if name in by_name:
                 # A later row with the same id is a copy (VSE++).
-                found.setdefault(by_name[name], row)
-        if not found:
+                row_of.setdefault(by_name[name], row)
+        if not row_of:
             raise InputError(self.path, f"lists no image of the corpus; its first id is {listed[0]!r}")
-        return found
+        return row_of
 
 
 def _read(path: Path, array: str | None) -> tuple[Any, list[str] | None, str]:

@@ -138,8 +138,8 @@ def _jpeg_header(data: bytes) -> _JpegHeader | str | None:
 def _count_scans(data: bytes, position: int, most: int) -> int:
     """Scans up to the end of the picture, as libjpeg finds them; counting stops at `most` + 1."""
     scans = 0
-    while scans <= most and (found := _MARKER.search(data, position)):
-        marker, position = data[found.end() - 1], found.end()
+    while scans <= most and (match := _MARKER.search(data, position)):
+        marker, position = data[match.end() - 1], match.end()
         if marker == 0xD9:
             break
         if marker >= 0xC0 and not 0xD0 <= marker <= 0xD8:
@@ -194,7 +194,7 @@ def _webp_problem(data: bytes, max_pixels: int, budget: int) -> str:
         bits = int.from_bytes(data[21:25], "little")
         width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     else:
-        width, height = (each & 0x3FFF for each in struct.unpack_from("<HH", data, 26))
+        width, height = (size & 0x3FFF for size in struct.unpack_from("<HH", data, 26))
     if width * height > max_pixels:
         return f"has {width} × {height} pixels, more than the {max_pixels:,} that are read"
     return _memory_problem(width * height * _WEBP_BYTES, budget)
@@ -237,8 +237,8 @@ class _Tiff:
         end = position + self.entries(position - (8 if self._big else 2)) * self._entry.size
         if end > len(self._data):
             end -= -(-(end - len(self._data)) // self._entry.size) * self._entry.size
-        for number, kind, count, value in self._entry.iter_unpack(self._data[position:end]):
-            yield number, _Tag(kind, count, value)
+        for tag_id, kind, count, value in self._entry.iter_unpack(self._data[position:end]):
+            yield tag_id, _Tag(kind, count, value)
 
     def values(self, tag: _Tag | None, default: int) -> list[int]:
         """The first whole numbers of a tag, or the default."""
@@ -264,8 +264,8 @@ def _tiff_problem(data: bytes, budget: int) -> str:
             return _parts_problem("tags")
         numbers = 0
         tags = dict[int, _Tag]()
-        for number, tag in tiff.tags(position):
-            tags.setdefault(number, tag)
+        for tag_id, tag in tiff.tags(position):
+            tags.setdefault(tag_id, tag)
             numbers += tag.values if tag.kind in _TYPE_BYTES and tag.kind not in _BYTES_TYPES else 0
             if numbers > MAX_TAG_VALUES:
                 return f"is a TIFF with more than {MAX_TAG_VALUES:,} numbers in its tags"
@@ -282,8 +282,8 @@ def _tiff_problem(data: bytes, budget: int) -> str:
 def _tiff_bytes(tiff: _Tiff, tags: dict[int, _Tag]) -> int:
     """Pillow's picture, and the strip or tile that libtiff decodes at a time."""
 
-    def value(number: int, default: int) -> int:
-        return tiff.values(tags.get(number), default)[0]
+    def value(tag_id: int, default: int) -> int:
+        return tiff.values(tags.get(tag_id), default)[0]
 
     width, height = value(256, 0), value(257, 0)
     sample_bits = max(tiff.values(tags.get(258), 1))

@@ -67,21 +67,21 @@ class LearnedProposals:
         passes = [self._candidates(part.to(self.device), count) for part in torch.split(pictures, PASS[self.device])]
         boxes, scores = (torch.cat(parts) for parts in zip(*passes, strict=True))
         rows, counts = suppress_batch(boxes, scores, self.overlap, count)
-        found = boxes.gather(1, rows[..., None].expand(-1, -1, 4)).cpu().numpy()
+        chosen_boxes = boxes.gather(1, rows[..., None].expand(-1, -1, 4)).cpu().numpy()
         quality = scores.gather(1, rows).cpu().numpy()
         return [
-            Proposals(own[:kept], score[:kept])
-            for own, score, kept in zip(found, quality, counts.tolist(), strict=True)
+            Proposals(picture_boxes[:picture_count], score[:picture_count])
+            for picture_boxes, score, picture_count in zip(chosen_boxes, quality, counts.tolist(), strict=True)
         ]
 
     def _candidates(self, pictures: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Boxes `(batch, n, 4)` and scores, many more than `count`, since suppression removes most of them."""
         floats = normalize(pictures).to(memory_format=torch.channels_last)
         with torch.autocast(pictures.device.type, torch.bfloat16, enabled=pictures.is_cuda):
-            logits, found, *_ = self._run(floats)
+            logits, all_boxes, *_ = self._run(floats)
         quality = logits.float().amax(-1)
         top = quality.topk(min(max(2000, 10 * count), quality.shape[1]), dim=1)
-        boxes = found.gather(1, top.indices[..., None].expand(-1, -1, 4)).clamp(0, 1)
+        boxes = all_boxes.gather(1, top.indices[..., None].expand(-1, -1, 4)).clamp(0, 1)
         return boxes, top.values.sigmoid()
 
     @classmethod

@@ -101,7 +101,11 @@ class OnnxFunction:
         self._sessions = lru_cache(MOST_SIZES)(self._opened)
 
     def __call__(self, **inputs: Tensor) -> list[Tensor]:
-        sizes = {axis: value.shape[place] for name, value in inputs.items() for place, axis in self._axes[name].items()}
+        sizes = {
+            axis: value.shape[dimension]
+            for name, value in inputs.items()
+            for dimension, axis in self._axes[name].items()
+        }
         arrays = {name: value.contiguous().numpy() for name, value in inputs.items()}
         session = self._sessions(tuple(sizes.items()))
         return [torch.from_numpy(values) for values in session.run(None, arrays)]

@@ -46,8 +46,8 @@ class ProposalMethod(Protocol):
 
 def diversified(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: int) -> Proposals:
     """The best `count` boxes, without those whose IoU with a better one is more than `overlap`."""
-    kept = suppress(boxes, scores, overlap, count)
-    return Proposals(boxes[kept].astype(np.float32), scores[kept].astype(np.float32))
+    indices = suppress(boxes, scores, overlap, count)
+    return Proposals(boxes[indices].astype(np.float32), scores[indices].astype(np.float32))
 
 
 def load_method(

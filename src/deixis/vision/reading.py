@@ -190,7 +190,7 @@ def _open(data: bytes, name: str, max_pixels: int) -> tuple[Pillow.Image, int]:
         _register_heif()
     else:
         # Pillow knows this format only once it is registered.
-        formats = tuple(each for each in FORMATS if each != "HEIF")
+        formats = tuple(picture_format for picture_format in FORMATS if picture_format != "HEIF")
     with _quietly():
         image = Pillow.open(io.BytesIO(data), formats=formats)
         # Pillow itself turns a TIFF, and gives its upright size from the start.

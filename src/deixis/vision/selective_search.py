@@ -35,9 +35,9 @@ class SelectiveSearch:
             search.switchToSelectiveSearchQuality()
         else:
             search.switchToSelectiveSearchFast()
-        found = np.asarray(search.process(), np.float64).reshape(-1, 4)
+        rectangles = np.asarray(search.process(), np.float64).reshape(-1, 4)
         # OpenCV's order uses C's `rand` and begins with the smallest segments. Large boxes first, the order of the
         # hierarchy from its root, have better recall and are reproducible.
-        boxes = np.unique(np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], 1), axis=0)
+        boxes = np.unique(np.concatenate([rectangles[:, :2], rectangles[:, :2] + rectangles[:, 2:]], 1), axis=0)
         share = (boxes[:, 2:] - boxes[:, :2]).prod(1) / (pixels.shape[0] * pixels.shape[1])
         return diversified(boxes * scale, share, self.overlap, count)

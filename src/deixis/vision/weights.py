@@ -22,10 +22,10 @@ def load_weights(network: nn.Module, path: str | Path, *, ignore: Sequence[str] 
         ignore: prefixes of weights in the file that the network may lack (a classifier).
     """
     state = _read_state(Path(path))
-    own = network.state_dict()
-    kept = {name: value for name, value in state.items() if name in own or not name.startswith(tuple(ignore))}
+    expected = network.state_dict()
+    used = {name: value for name, value in state.items() if name in expected or not name.startswith(tuple(ignore))}
     try:
-        network.load_state_dict(kept)
+        network.load_state_dict(used)
     except RuntimeError as fault:
         first = str(fault).replace("\n\t", " ").split(". ")[0]
         raise InputError(path, f"holds other weights than the network's: {first[:300]}") from None

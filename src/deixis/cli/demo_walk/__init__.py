@@ -200,7 +200,7 @@ def commands(out: Path, scenes: int = 1600) -> tuple[str, ...]:
         ["figures", "gallery", *sentences, "--out", out / "gallery"],
         ["localize", "compare", *phrases, *regional, *chains, "--out", out / "comparison.png"],
     ]
-    return tuple(shlex.join(["deixis", *map(str, each)]) for each in words)
+    return tuple(shlex.join(["deixis", *map(str, command)]) for command in words)
 
 
 LEAD = (

@@ -64,8 +64,7 @@ class ChunkerNetwork(nn.Module):
             weight.data[PAD] = 0
         inputs = sum(widths.get(view, recipe.affix_width) for view in rows)
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(recipe.hidden if number else inputs, recipe.hidden, 3, padding=1)
-            for number in range(recipe.depth)
+            nn.Conv1d(recipe.hidden if layer else inputs, recipe.hidden, 3, padding=1) for layer in range(recipe.depth)
         )
         self.labels = nn.Linear(recipe.hidden, LABELS)
         self.pairs = nn.Parameter(torch.zeros(LABELS, LABELS))
@@ -77,9 +76,9 @@ class ChunkerNetwork(nn.Module):
         real = (rows[..., 0] != PAD)[:, None]
         vectors = [vectors(rows[..., index]) for index, vectors in enumerate(self.vectors.children())]
         hidden = self.dropout(torch.cat(vectors, dim=-1)).transpose(1, 2)
-        for number, convolution in enumerate(self.convolutions):
+        for layer, convolution in enumerate(self.convolutions):
             change = torch.relu(convolution(hidden)) * real
-            hidden = self.dropout(hidden + change if number else change)
+            hidden = self.dropout(hidden + change if layer else change)
         scores: Tensor = self.labels(hidden.transpose(1, 2))
         return scores
 
@@ -207,10 +206,10 @@ class _Examples:
         longest = int(self.lengths[batch].max())
         rows = np.full((len(batch), longest, self.rows[0].shape[1]), PAD)
         labels = np.zeros((len(batch), longest), np.int64)
-        for row, number in enumerate(batch):
-            length = self.lengths[number] - (plain[row] and self.stops[number])
-            rows[row, :length] = (self.plain if plain[row] else self.rows)[number][:length]
-            labels[row, :length] = self.labels[number][:length]
+        for row, index in enumerate(batch):
+            length = self.lengths[index] - (plain[row] and self.stops[index])
+            rows[row, :length] = (self.plain if plain[row] else self.rows)[index][:length]
+            labels[row, :length] = self.labels[index][:length]
         return rows, labels
 
 
@@ -239,4 +238,4 @@ def _batches(lengths: NDArray[np.intp], size: int, random: np.random.Generator) 
     """Batches of captions of similar length, in random order."""
     order = np.argsort(lengths + 4 * random.random(len(lengths)), kind="stable")
     batches = np.array_split(order, max(1, len(order) // size))
-    return [batches[number] for number in random.permutation(len(batches))]
+    return [batches[index] for index in random.permutation(len(batches))]

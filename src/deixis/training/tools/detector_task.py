@@ -94,7 +94,7 @@ def labelled_boxes(
     corpus: Corpus, images: Iterable[Image], names: tuple[str, ...], side: int, device: torch.device, skipped: Skipped
 ) -> LabelledBoxes:
     """The pictures of images that have a box with one of the labels `names`, as squares of `side` pixels."""
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: index for index, name in enumerate(names)}
     labelled = [image for image in images if any(chain.boxes and chain.label in numbers for chain in image.chains)]
     if not labelled:
         raise DeixisError(f"corpus {corpus.name or '(unnamed)'} has no labelled boxes, such as COCO's instances")
@@ -104,14 +104,19 @@ def labelled_boxes(
     boxes = torch.zeros(len(read.images), MOST_BOXES, 4)
     classes = torch.zeros(len(read.images), MOST_BOXES, dtype=torch.long)
     for row, (image, size) in enumerate(zip(read.images, read.sizes, strict=True)):
-        found = [
+        objects = [
             (box, numbers[chain.label])
             for chain in image.chains
             if chain.label in numbers
             for box in image.chain_boxes(chain.id)
         ]
-        found = sorted(found, key=lambda each: -(each[0].x2 - each[0].x1) * (each[0].y2 - each[0].y1))[:MOST_BOXES]
-        for column, (box, label) in enumerate(found):
+        objects = sorted(
+            objects,
+            key=lambda labelled_box: (
+                -(labelled_box[0].x2 - labelled_box[0].x1) * (labelled_box[0].y2 - labelled_box[0].y1)
+            ),
+        )[:MOST_BOXES]
+        for column, (box, label) in enumerate(objects):
             boxes[row, column] = torch.tensor([box.x1, box.y1, box.x2, box.y2]) / torch.tensor([*size, *size])
             classes[row, column] = label
     image_ids = tuple(image.id for image in read.images)

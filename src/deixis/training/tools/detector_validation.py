@@ -41,7 +41,7 @@ def detection_figures(detector: RegionDetector, pictures: Tensor, boxes: Tensor,
     """
     generator = torch.Generator(pictures.device).manual_seed(0)
     right = regions_seen = 0
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    detected: list[tuple[Tensor, Tensor, Tensor]] = []
     window_boxes = windows().to(pictures.device)
     for rows in torch.split(torch.arange(len(pictures), device=pictures.device), BATCH):
         x = F.interpolate(normalize(pictures[rows]), size=(detector.side, detector.side), mode="bilinear")
@@ -51,8 +51,8 @@ def detection_figures(detector: RegionDetector, pictures: Tensor, boxes: Tensor,
         predicted = detector.classify(detector.regions(maps, regions)).argmax(-1)
         right += int(((predicted == labels) & foreground).sum())
         regions_seen += int(foreground.sum())
-        found += detections(detector, maps, window_boxes)
-    aps = class_precisions(found, boxes, classes)
+        detected += detections(detector, maps, window_boxes)
+    aps = class_precisions(detected, boxes, classes)
     return {
         "class_accuracy": 100 * right / max(1, regions_seen),
         "ap50": 100 * float(np.mean(list(aps.values()))) if aps else 0.0,
@@ -61,14 +61,14 @@ def detection_figures(detector: RegionDetector, pictures: Tensor, boxes: Tensor,
 
 def windows() -> Tensor:
     """Windows `(windows, 4)` in [0, 1] that cover a picture."""
-    found = []
+    boxes = []
     for side in SIDES:
         for aspect in ASPECTS:
             width, height = min(1.0, side * math.sqrt(aspect)), min(1.0, side / math.sqrt(aspect))
             x, y = (torch.linspace(0, 1 - size, math.ceil((1 - size) / (STEP * size)) + 1) for size in (width, height))
             corner = torch.cartesian_prod(x, y)
-            found.append(torch.cat([corner, corner + torch.tensor([width, height])], 1))
-    return torch.cat([*found, torch.tensor([[0.0, 0.0, 1.0, 1.0]])])
+            boxes.append(torch.cat([corner, corner + torch.tensor([width, height])], 1))
+    return torch.cat([*boxes, torch.tensor([[0.0, 0.0, 1.0, 1.0]])])
 
 
 def detections(detector: RegionDetector, maps: Tensor, candidates: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -80,10 +80,10 @@ def detections(detector: RegionDetector, maps: Tensor, candidates: Tensor) -> li
     scores, classes = chances.max(-1)
     # Boxes of different classes are moved apart, so that they do not suppress each other.
     apart = moved + 2 * classes[..., None]
-    kept, counts = suppress_batch(apart, scores, OVERLAP, DETECTIONS)
+    indices, counts = suppress_batch(apart, scores, OVERLAP, DETECTIONS)
     return [
         (moved[row][rows], scores[row][rows], classes[row][rows])
-        for row, rows in enumerate(kept[row, :count] for row, count in enumerate(counts.tolist()))
+        for row, rows in enumerate(indices[row, :count] for row, count in enumerate(counts.tolist()))
     ]
 
 
@@ -96,18 +96,24 @@ def move_boxes(boxes: Tensor, offsets: Tensor) -> Tensor:
     return torch.cat([centre - size / 2, centre + size / 2], -1).clamp(0, 1)
 
 
-def class_precisions(found: list[tuple[Tensor, Tensor, Tensor]], boxes: Tensor, classes: Tensor) -> Mapping[int, float]:
+def class_precisions(
+    detected: list[tuple[Tensor, Tensor, Tensor]], boxes: Tensor, classes: Tensor
+) -> Mapping[int, float]:
     """The average precision of each class that has a box: a detection is right if it is the first with IoU ≥ 0.5."""
     real = (boxes[..., 2:] > boxes[..., :2]).all(-1).cpu()
     truths = [
-        (own[valid].double().numpy(), named[valid].numpy())
-        for own, named, valid in zip(boxes.cpu(), classes.cpu(), real, strict=True)
+        (picture_boxes[valid].double().numpy(), named[valid].numpy())
+        for picture_boxes, named, valid in zip(boxes.cpu(), classes.cpu(), real, strict=True)
     ]
     scores: dict[int, list[float]] = {}
     hits: dict[int, list[bool]] = {}
-    for (own, chances, named), (truth, labels) in zip(found, truths, strict=True):
+    for (detected_boxes, chances, named), (truth, labels) in zip(detected, truths, strict=True):
         taken = np.zeros(len(truth), bool)
-        overlaps = iou_matrix(own.double().cpu().numpy(), truth) if len(truth) else np.zeros((len(own), 0))
+        overlaps = (
+            iou_matrix(detected_boxes.double().cpu().numpy(), truth)
+            if len(truth)
+            else np.zeros((len(detected_boxes), 0))
+        )
         for overlap, score, label in zip(overlaps, chances.tolist(), named.tolist(), strict=True):
             free = np.where((labels == label) & ~taken, overlap, 0.0)
             best = int(free.argmax()) if len(free) else -1

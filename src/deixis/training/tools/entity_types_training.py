@@ -40,21 +40,26 @@ def learn_entity_types(training: TrainingSet) -> EntityTypes:
         for phrase, counts in phrases.items()
         if counts.total() > 1 and _most(counts) != usual[phrase.rsplit(" ", 1)[-1]]
     }
-    rare = [(types, found) for head, types, found in seen if heads[head].total() <= RARE_HEAD]
-    classes, weights = _fit([types for types, _ in rare], [found for _, found in rare])
+    rare = [(types, names) for head, types, names in seen if heads[head].total() <= RARE_HEAD]
+    classes, weights = _fit([types for types, _ in rare], [names for _, names in rare])
     return EntityTypes(Lexicon(_by_type(usual.items()), _by_type(unusual.items()), classes, weights))
 
 
-def _fit(types: list[str], found: list[tuple[str, ...]]) -> tuple[list[str], dict[str, list[int]]]:
+def _fit(types: list[str], features_of_phrases: list[tuple[str, ...]]) -> tuple[list[str], dict[str, list[int]]]:
     from scipy.sparse import csr_matrix
     from sklearn.linear_model import LogisticRegression
 
-    counts = Counter(feature for row in found for feature in row)
+    counts = Counter(feature for row in features_of_phrases for feature in row)
     names = sorted(feature for feature, count in counts.items() if count >= FEATURE_COUNT)
     columns = {name: index for index, name in enumerate(names)}
-    cells = [(row, columns[name]) for row, row_names in enumerate(found) for name in row_names if name in columns]
+    cells = [
+        (row, columns[name])
+        for row, row_names in enumerate(features_of_phrases)
+        for name in row_names
+        if name in columns
+    ]
     rows, hits = np.array(cells).reshape(-1, 2).T
-    table = csr_matrix((np.ones(len(cells)), (rows, hits)), shape=(len(found), len(names)))
+    table = csr_matrix((np.ones(len(cells)), (rows, hits)), shape=(len(features_of_phrases), len(names)))
     model = LogisticRegression(C=REGULARIZATION, max_iter=1000).fit(table, types)
     weights = {name: column.tolist() for name, column in zip(names, _hundredths(model.coef_.T), strict=True)}
     weights[""] = _hundredths(model.intercept_).tolist()

@@ -77,7 +77,10 @@ def padded_targets(read: SquashedPictures, most: int | None = None) -> tuple[Ten
     Args:
         most: only so many boxes per picture, the largest.
     """
-    targets = [largest_targets(box_targets(*each), most) for each in zip(read.images, read.sizes, strict=True)]
+    targets = [
+        largest_targets(box_targets(*image_and_size), most)
+        for image_and_size in zip(read.images, read.sizes, strict=True)
+    ]
     most = max(map(len, targets))
     boxes = torch.zeros(len(targets), most, 4)
     types = torch.zeros(len(targets), most, len(TYPES), dtype=torch.bool)

@@ -79,7 +79,7 @@ def _draw_label(draw: ImageDraw.ImageDraw, outline: Outline, size: tuple[int, in
     width, height = round(font(_TEXT).getlength(text)) + 12, _TEXT + 9
     area = min(
         (_inside((x, y, x + width, y + height), size) for x, y in _places(_area(outline.box, size), width, height)),
-        key=lambda place: sum(_overlap(place, other) for other in placed),
+        key=lambda candidate: sum(_overlap(candidate, other) for other in placed),
     )
     left, top, right, bottom = area
     draw.rectangle((left, top, right - 1, bottom - 1), fill=outline.style.colour, outline=PAPER)

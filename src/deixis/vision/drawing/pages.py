@@ -404,19 +404,19 @@ def _cell(example: Example, row: int) -> Pillow.Image:
     return cell
 
 
-def _with_scores(caption: Caption, found: Sequence[FoundPhrase]) -> Caption:
+def _with_scores(caption: Caption, found_phrases: Sequence[FoundPhrase]) -> Caption:
     """The caption with each score as a word after its phrase; the chain of a phrase is its number."""
     # If several phrases end together, the score of the innermost, the last of them, comes first.
-    order = sorted(range(len(found)), key=lambda index: (found[index].phrase.end, -index))
+    order = sorted(range(len(found_phrases)), key=lambda index: (found_phrases[index].phrase.end, -index))
     words = list(caption.tokens)
     for inserted, index in enumerate(order):
-        words.insert(found[index].phrase.end + inserted, f"({found[index].score:.2f})")
+        words.insert(found_phrases[index].phrase.end + inserted, f"({found_phrases[index].score:.2f})")
     phrases = [
         Phrase(
-            phrase.start + sum(other.phrase.end <= phrase.start for other in found),
+            phrase.start + sum(other.phrase.end <= phrase.start for other in found_phrases),
             phrase.end + order.index(index) + 1,
             str(index + 1),
         )
-        for index, phrase in enumerate(each.phrase for each in found)
+        for index, phrase in enumerate(found_phrase.phrase for found_phrase in found_phrases)
     ]
     return make_caption(" ".join(words), words, phrases)

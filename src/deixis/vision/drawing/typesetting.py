@@ -67,8 +67,8 @@ def _drawn(character: str) -> str:
 
 @cache
 def _has_glyph(character: str) -> bool:
-    missing, found = (font(20).getmask(glyph) for glyph in ("\uffff", character))
-    return character.isprintable() and (found.size != missing.size or bytes(found) != bytes(missing))
+    missing, mask = (font(20).getmask(glyph) for glyph in ("\uffff", character))
+    return character.isprintable() and (mask.size != missing.size or bytes(mask) != bytes(missing))
 
 
 def printable(text: str) -> str:
