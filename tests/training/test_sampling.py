@@ -479,6 +479,6 @@ def test_an_epoch_of_given_steps_takes_several_passes() -> None:
 def test_batches_of_exemplars_are_made_of_the_kept_pairs() -> None:
     data = generated_phrases(3, 6, 9)
     kept = np.arange(0, len(data.pair_string), 2)
-    sampler = PhraseSampler(data, PhraseSamplerRecipe(batch=5, neighbourhood="random"), 0, kept=kept)
+    sampler = PhraseSampler(data, PhraseSamplerRecipe(batch=5, neighbourhood="random"), 0, rows=kept)
     drawn = [pair for batch in sampler.triplets(1) for pair in batch.pairs.tolist()]
     assert sorted(drawn) == kept.tolist()

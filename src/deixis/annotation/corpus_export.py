@@ -32,10 +32,10 @@ def export_corpus(connection: Connection, settings: Settings, *, name: str, fini
     images = []
     unfinished = 0
     imported = _imported_names(connection)
-    for number, document, state, _ in image_states(connection, settings):
+    for image_id, document, state, _ in image_states(connection, settings):
         unfinished += not state.finished
         if state.finished or not finished_only:
-            images.append(annotated_image(number, document, state, imported))
+            images.append(annotated_image(image_id, document, state, imported))
     return Export(Corpus(images, name=name), unfinished)
 
 
@@ -48,7 +48,7 @@ def _imported_names(connection: Connection) -> frozenset[str]:
 
 
 def annotated_image(
-    number: int, document: Document, state: ImageState, imported: frozenset[str] = frozenset()
+    image_id: int, document: Document, state: ImageState, imported: frozenset[str] = frozenset()
 ) -> Image:
     """One image with its chains merged. A mention whose links are not settled gets a chain to itself.
 
@@ -62,7 +62,7 @@ def annotated_image(
     merged = merge_chains(boxes, types)
     chains = []
     phrases: dict[int, list[Phrase]] = {}
-    numbers = map(str, count(number * CHAINS_PER_IMAGE + 1))
+    numbers = map(str, count(image_id * CHAINS_PER_IMAGE + 1))
     new_names = (name for name in numbers if name not in imported)
     for parts, box_indexes in merged.chains:
         states = [state.chains[part] for part in parts if part < len(state.chains)]

@@ -134,7 +134,9 @@ def _image_questions(
     members = {name: [mentions[id_] for id_ in given.mentions] for name, given in chains.items()}
     ungrouped = msgspec.structs.replace(document, given=())
     if link_together:
-        yield from _group_links(ungrouped, {mention: name for name, own in members.items() for mention in own}, chance)
+        yield from _group_links(
+            ungrouped, {mention: name for name, group in members.items() for mention in group}, chance
+        )
     for name, chain_mentions in members.items():
         chain = next(chain for chain in image.chains if chain.id == name)
         shown = representative(chain_mentions)

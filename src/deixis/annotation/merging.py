@@ -34,10 +34,10 @@ class MergedChains:
 def equal_boxes(boxes: Sequence[Sequence[Box]]) -> list[tuple[int, int]]:
     """Pairs of chains that have equally many boxes, each with an IoU of at least 0.8 with one of the other's."""
     pairs = []
-    for second, own in enumerate(boxes):
-        for first in range(second if own else 0):
-            if len(boxes[first]) == len(own):
-                overlap = iou_matrix(box_array(boxes[first]), box_array(own)) >= MERGE_OVERLAP
+    for second, second_boxes in enumerate(boxes):
+        for first in range(second if second_boxes else 0):
+            if len(boxes[first]) == len(second_boxes):
+                overlap = iou_matrix(box_array(boxes[first]), box_array(second_boxes)) >= MERGE_OVERLAP
                 if overlap.any(0).all() and overlap.any(1).all():
                     pairs.append((first, second))
     return pairs

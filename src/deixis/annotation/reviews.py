@@ -135,9 +135,9 @@ def _phrase(image: Image, mention: str) -> str:
 
 
 def inspect_image(connection: Connection, name: str, settings: Settings, titles: Mapping[str, str]) -> ImageView:
-    number = image_number(connection, name)
-    version = connection.execute(select(schema.images.c.version).where(schema.images.c.id == number)).scalar_one()
-    document, state = load_state(connection, number, settings)
+    image_id = image_number(connection, name)
+    version = connection.execute(select(schema.images.c.version).where(schema.images.c.id == image_id)).scalar_one()
+    document, state = load_state(connection, image_id, settings)
     if state.mentions != document.mentions:
         document = msgspec.structs.replace(document, mentions=state.mentions)
     chains = tuple(
@@ -147,7 +147,7 @@ def inspect_image(connection: Connection, name: str, settings: Settings, titles:
     reviews = tuple(
         _review(document.image, question, titles) for question in state.questions if question.task == REVIEW
     )
-    history = tuple(_history(connection, number))
+    history = tuple(_history(connection, image_id))
     return ImageView(document, version, state.finished, chains, reviews, _equal_boxes(state), history)
 
 
@@ -165,30 +165,30 @@ def image_record(connection: Connection, name: str) -> Image:
     return load_document(connection, image_number(connection, name)).image
 
 
-def _history(connection: Connection, number: int) -> list[Event]:
+def _history(connection: Connection, image_id: int) -> list[Event]:
     log, fixes, people = schema.judgments, schema.fixes, schema.workers
     judged = connection.execute(
         select(log, people.c.name, schema.voided.c.judgment_id.label("void"))
         .join(people, people.c.id == log.c.worker_id)
         .outerjoin(schema.voided, schema.voided.c.judgment_id == log.c.id)
-        .where(log.c.image_id == number)
+        .where(log.c.image_id == image_id)
     )
     events = [
         Event(row.created, row.name, row.key, msgspec.Raw(row.answer), row.comment, row.void is not None)
         for row in judged
     ]
     fixed = connection.execute(
-        select(fixes, people.c.name).join(people, people.c.id == fixes.c.worker_id).where(fixes.c.image_id == number)
+        select(fixes, people.c.name).join(people, people.c.id == fixes.c.worker_id).where(fixes.c.image_id == image_id)
     )
     events += [Event(row.created, row.name, "fix", msgspec.Raw(row.fix), row.comment, False) for row in fixed]
     return sorted(events, key=lambda event: event.created)
 
 
 def image_number(connection: Connection, name: str) -> int:
-    number = connection.execute(select(schema.images.c.id).where(schema.images.c.name == name)).scalar()
-    if number is None:
+    image_id = connection.execute(select(schema.images.c.id).where(schema.images.c.name == name)).scalar()
+    if image_id is None:
         raise DeixisError(f"the project has no image {name!r}")
-    return int(number)
+    return int(image_id)
 
 
 def add_fix(
@@ -202,17 +202,17 @@ def add_fix(
     now: float,
 ) -> int:
     """Check and write a fix. Returns the image's id. The image is locked; its items are not updated yet."""
-    number = image_number(connection, name)
-    new_version = lock_image(connection, number)
+    image_id = image_number(connection, name)
+    new_version = lock_image(connection, image_id)
     if new_version != version + 1:
         raise DeixisError(
             f"image {name}: has changed since you opened it (version {new_version - 1}, not {version}); open it again"
         )
-    document, state = load_state(connection, number, settings)
+    document, state = load_state(connection, image_id, settings)
     fix = _check_fix(fix, document, state, name)
-    values = {"image_id": number, "worker_id": reviewer, "fix": msgspec.json.encode(fix), "created": now}
+    values = {"image_id": image_id, "worker_id": reviewer, "fix": msgspec.json.encode(fix), "created": now}
     connection.execute(insert(schema.fixes).values(comment=comment.strip(), **values))
-    return number
+    return image_id
 
 
 def _check_fix(fix: Fix, document: Document, state: ImageState, name: str) -> Fix:

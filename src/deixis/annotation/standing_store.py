@@ -85,8 +85,8 @@ def update_standing(connection: Connection, worker: int, task: str, rules: Rules
         if before == Standing.TEST:
             # Test questions that were leased ahead are dropped.
             items = schema.items
-            own = (items.c.worker_id == worker, items.c.task == task, items.c.known_id.is_not(None))
-            connection.execute(delete(items).where(*own))
+            known_questions = (items.c.worker_id == worker, items.c.task == task, items.c.known_id.is_not(None))
+            connection.execute(delete(items).where(*known_questions))
     return after
 
 
@@ -142,9 +142,9 @@ def suspend(connection: Connection, worker: int, task: str, standing: Standing, 
     """
     log, void, items = schema.judgments, schema.voided, schema.items
     # This comes first: it waits for answers in concurrent transactions, so that those are voided too.
-    own = (items.c.worker_id == worker, items.c.task == task)
-    connection.execute(delete(items).where(*own, items.c.known_id.is_not(None)))
-    connection.execute(update(items).where(*own).values(schema.FREE))
+    of_worker = (items.c.worker_id == worker, items.c.task == task)
+    connection.execute(delete(items).where(*of_worker, items.c.known_id.is_not(None)))
+    connection.execute(update(items).where(*of_worker).values(schema.FREE))
     _set_standing(connection, worker, task, standing)
     decision = _decide(connection, worker, task, standing, reason, now)
     good_drawings = select(schema.outcomes.c.judgment_id).where(
@@ -175,8 +175,8 @@ def reinstate(connection: Connection, worker: int, task: str, reason: str, rules
     work = (
         select(log.c.id).outerjoin(known, known.c.id == log.c.known_id).where(or_(known.c.id.is_(None), ~known.c.test))
     )
-    own = work.where(log.c.worker_id == worker, log.c.task == task).limit(1)
-    past_test = connection.execute(own).first() is not None
+    finished_work = work.where(log.c.worker_id == worker, log.c.task == task).limit(1)
+    past_test = connection.execute(finished_work).first() is not None
     standing = rules.standing_after_test(task) if past_test else rules.initial_standing(task)
     latest = connection.execute(select(func.coalesce(func.max(schema.judgments.c.id), 0))).scalar_one()
     _set_standing(connection, worker, task, standing, latest)

@@ -62,13 +62,13 @@ def _load(connection: Connection, worker: int, token: str) -> Row[Any]:
 
 def _is_built_on(connection: Connection, answer: Row[Any], settings: Settings) -> bool:
     """Whether an answer is used only because of this one, or a reviewer has corrected the image since."""
-    number, fixes = answer.image_id, schema.fixes
-    corrected = select(fixes.c.id).where(fixes.c.image_id == number, fixes.c.created >= answer.created).limit(1)
+    image_id, fixes = answer.image_id, schema.fixes
+    corrected = select(fixes.c.id).where(fixes.c.image_id == image_id, fixes.c.created >= answer.created).limit(1)
     if connection.execute(corrected).first() is not None:
         return True
-    document = load_document(connection, number)
-    judgments = valid_judgments(connection, number, number).get(number, [])
-    made = all_fixes(connection, number, number).get(number, [])
+    document = load_document(connection, image_id)
+    judgments = valid_judgments(connection, image_id, image_id).get(image_id, [])
+    made = all_fixes(connection, image_id, image_id).get(image_id, [])
     others = [judgment for judgment in judgments if judgment.id != answer.id]
     used = image_state(document, judgments, made, settings).used
     return bool(used - {answer.id} - image_state(document, others, made, settings).used)
@@ -80,8 +80,8 @@ def _forget_outcome(connection: Connection, worker: int, answer: Row[Any], rules
     outcome = connection.execute(select(outcomes.c.test).where(outcomes.c.judgment_id == answer.id)).one_or_none()
     ended = standings.of(answer.task) in BARRED or outcome is None
     if outcome is not None and outcome.test:
-        own = (outcomes.c.worker_id == worker, outcomes.c.task == answer.task, outcomes.c.test)
-        count = select(func.count()).where(*own, outcomes.c.judgment_id > standings.since(answer.task))
+        tests = (outcomes.c.worker_id == worker, outcomes.c.task == answer.task, outcomes.c.test)
+        count = select(func.count()).where(*tests, outcomes.c.judgment_id > standings.since(answer.task))
         ended |= connection.execute(count).scalar_one() % rules.settings.test_questions == 0
     if ended:
         raise StaleTask("this answer cannot be taken back any more")
@@ -96,8 +96,8 @@ def lease_again(connection: Connection, worker: int, answer: Row[Any], now: floa
         free = or_(items.c.leased_until <= now, items.c.worker_id == worker)
         same = (items.c.image_id == answer.image_id, items.c.key == answer.key)
         return connection.execute(update(items).where(*same, free).values(lease).returning(items.c.id)).scalar()
-    own = (items.c.worker_id == worker, items.c.known_id == answer.known_id)
-    held = connection.execute(select(items.c.id).where(*own)).scalar()
+    of_worker = (items.c.worker_id == worker, items.c.known_id == answer.known_id)
+    held = connection.execute(select(items.c.id).where(*of_worker)).scalar()
     if held is not None:
         return int(held)
     question = connection.execute(select(schema.known.c.question).where(schema.known.c.id == answer.known_id))

@@ -45,10 +45,10 @@ def task_view(
     for name in question.mentions:
         if name in known:
             spans.setdefault(known[name].caption, []).append((known[name].start, known[name].end))
-    shown = spans or {number: [] for number in range(len(document.image.captions))}
+    shown = spans or {index: [] for index in range(len(document.image.captions))}
     captions = [
-        CaptionView(number, document.image.captions[number].tokens, tuple(sorted(shown[number])))
-        for number in sorted(shown)
+        CaptionView(index, document.image.captions[index].tokens, tuple(sorted(shown[index])))
+        for index in sorted(shown)
     ]
     return TaskView(
         token=token,

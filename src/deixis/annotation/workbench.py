@@ -164,8 +164,8 @@ class Workbench:
 
         def attempt(connection: Connection) -> None:
             role_of(connection, worker)
-            for each in TASKS if task is None else (task,):
-                standing_store.suspend(connection, worker, each, Standing.SUSPENDED, reason, self._clock())
+            for some_task in TASKS if task is None else (task,):
+                standing_store.suspend(connection, worker, some_task, Standing.SUSPENDED, reason, self._clock())
 
         with_retries(self.engine, attempt)
 
@@ -178,10 +178,10 @@ class Workbench:
         def attempt(connection: Connection) -> list[str]:
             role_of(connection, worker)
             standings = standing_store.Standings(connection, worker, self._rules)
-            suspended = [each for each in TASKS if standings.of(each) in standing_store.BARRED]
+            suspended = [some_task for some_task in TASKS if standings.of(some_task) in standing_store.BARRED]
             tasks = suspended if task is None else [task]
-            for each in tasks:
-                standing_store.reinstate(connection, worker, each, reason, self._rules, self._clock())
+            for some_task in tasks:
+                standing_store.reinstate(connection, worker, some_task, reason, self._rules, self._clock())
             return tasks
 
         return with_retries(self.engine, attempt)
@@ -332,9 +332,9 @@ class Workbench:
         def attempt(connection: Connection) -> int:
             if role_of(connection, reviewer) == "worker":
                 raise DeixisError("only reviewers and administrators can correct images")
-            number = reviews.add_fix(connection, reviewer, name, fix, version, comment, self.settings, self._clock())
-            self._desk.update_image(connection, number)
-            return number
+            image_id = reviews.add_fix(connection, reviewer, name, fix, version, comment, self.settings, self._clock())
+            self._desk.update_image(connection, image_id)
+            return image_id
 
         return with_retries(self.engine, attempt)
 
@@ -354,8 +354,8 @@ class Workbench:
     ) -> list[ShownTask]:
         """The tasks that the worker holds, and as many new ones as are missing. The item `first` comes first."""
         now = self._clock()
-        for number in connection.execute(_SOME_STALE).scalars().all():
-            self._refresh(connection, number)
+        for image_id in connection.execute(_SOME_STALE).scalars().all():
+            self._refresh(connection, image_id)
         if task is not None and task not in TASKS:
             allowed = TASKS if role_of(connection, worker) == "worker" else (*TASKS, REVIEW)
             if task not in allowed:
@@ -365,11 +365,11 @@ class Workbench:
         numbers = ([] if first is None else [first]) + held
         numbers = numbers[:count]
         while len(numbers) < count:
-            number = lease_next(connection, worker, tasks, self._rules, now, self._chance)
-            if number is None:
+            image_id = lease_next(connection, worker, tasks, self._rules, now, self._chance)
+            if image_id is None:
                 break
-            numbers.append(number)
-        return [self._desk.show(connection, number) for number in numbers]
+            numbers.append(image_id)
+        return [self._desk.show(connection, item_id) for item_id in numbers]
 
     def _refresh(self, connection: Connection, image_id: int) -> None:
         lock_image(connection, image_id)

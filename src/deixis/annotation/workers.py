@@ -48,10 +48,10 @@ def role_of(connection: Connection, worker: int) -> str:
 
 
 def worker_number(connection: Connection, name: str) -> int:
-    number = connection.execute(select(schema.workers.c.id).where(schema.workers.c.name == name)).scalar()
-    if number is None:
+    worker_id = connection.execute(select(schema.workers.c.id).where(schema.workers.c.name == name)).scalar()
+    if worker_id is None:
         raise DeixisError(f"there is no worker {name!r}")
-    return int(number)
+    return int(worker_id)
 
 
 def all_decisions(connection: Connection) -> list[Decision]:

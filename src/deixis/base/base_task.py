@@ -135,7 +135,7 @@ class DeixisBaseTask(PictureTask):
         again = np.tile(np.flatnonzero(self._phrased), part.repeats - 1)
         self._epoch_rows = np.concatenate([self._epoch_rows, again])
         # Training looks at the pictures that are there already.
-        own = SquashedPictures(
+        annotated = SquashedPictures(
             tuple(self._with_phrases(self.data.images[row]) for row in boxed),
             tuple(self.data.sizes[row] for row in boxed),
             self.data.pixels[:0],
@@ -143,7 +143,7 @@ class DeixisBaseTask(PictureTask):
         validation = corpus.split("val")
         self.grounding = GroundingTask(
             GroundingModel(network, words),
-            as_tensors(own, words, device, {name: each.landmarks for name, each in self._expressed.items()}),
+            as_tensors(annotated, words, device, {name: made.landmarks for name, made in self._expressed.items()}),
             grounding_data(corpus, validation, words, part.model.side, device, Skipped()),
             loss=part.loss,
             augmentation=part.augmentation,
@@ -155,7 +155,7 @@ class DeixisBaseTask(PictureTask):
         #: Expressions about pictures of the validation split.
         self.held_out_expressions = (
             grounding_data(
-                corpus, [each.image for each in expressed.values()], words, part.model.side, device, Skipped()
+                corpus, [made.image for made in expressed.values()], words, part.model.side, device, Skipped()
             )
             if expressed
             else None
@@ -168,7 +168,7 @@ class DeixisBaseTask(PictureTask):
     def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
         """The words of the training captions, and those of expressions and false captions, however rare."""
         captions = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
-        made = [tokens_of(caption) for each in self._expressed.values() for caption in each.image.captions]
+        made = [tokens_of(caption) for expressed in self._expressed.values() for caption in expressed.image.captions]
         least = self.recipe.text.minimum_count
         needed = dict.fromkeys((token for tokens in made for token in tokens), least)
         counts = {**needed, **captions, **{word: max(captions[word], least) for word in needed}}
@@ -236,10 +236,10 @@ class DeixisBaseTask(PictureTask):
         """True captions, and behind them their false twins."""
         if self.twins is None or batch.twins is None or not len(batch.twins):
             return None
-        place, true, false = batch.twins.unbind(1)
+        picture, true, false = batch.twins.unbind(1)
         ids = _padded(self.data.texts[true], self.twins.texts[false])
         ids = ids[:, : int((ids != 0).sum(1).max())]
-        return self._read_texts(self._as_seen(ids, views, place.repeat(2)), gather)
+        return self._read_texts(self._as_seen(ids, views, picture.repeat(2)), gather)
 
     def _twin_loss(self, batch: PictureBatch, images: Tensor, cells: Tensor, twins: ReadTexts) -> Loss:
         """The loss of false captions beside true ones, each with its own picture."""
@@ -256,14 +256,14 @@ class DeixisBaseTask(PictureTask):
         `twins` is how often the true caption scores higher than the false one, by kind of change.
         `balance` weighs retrieval and grounding, for choosing an epoch: `rsum` and twice each R@1 of grounding.
         """
-        found = {"grounding": recalls(self.grounding.grounder, self.grounding.validation)}
+        figures = {"grounding": recalls(self.grounding.grounder, self.grounding.validation)}
         if self.held_out_expressions is not None:
-            found["expressions"] = recalls(self.grounding.grounder, self.held_out_expressions)
+            figures["expressions"] = recalls(self.grounding.grounder, self.held_out_expressions)
         if self.held_out_twins is not None:
-            found["twins"] = self._twins_right(self.held_out_twins)
+            figures["twins"] = self._twins_right(self.held_out_twins)
         retrieval = super().validate()
-        grounded = sum(found[part]["r@1"] for part in ("grounding", "expressions") if part in found)
-        named = {f"{part}.{name}": value for part, figures in found.items() for name, value in figures.items()}
+        grounded = sum(figures[part]["r@1"] for part in ("grounding", "expressions") if part in figures)
+        named = {f"{part}.{name}": value for part, figures in figures.items() for name, value in figures.items()}
         return {**retrieval, **named, "balance": retrieval["rsum"] + 2 * grounded}
 
     def _twins_right(self, twins: TwinData) -> dict[str, float]:
@@ -278,13 +278,13 @@ class DeixisBaseTask(PictureTask):
             ids = _padded(data.texts[true[rows]], twins.texts[rows])
             read = self._read_texts(ids)
             assert read.words is not None
-            own, other = own_scores(images, cells, read.texts, read.words, owner).chunk(2)
-            leads.append(own - other)
+            true_score, other = own_scores(images, cells, read.texts, read.words, owner).chunk(2)
+            leads.append(true_score - other)
         right = (torch.cat(leads) > 0).cpu().numpy()
         return {
-            kind: 100 * float(right[twins.kind == number].mean())
-            for number, kind in enumerate(KINDS)
-            if (twins.kind == number).any()
+            kind: 100 * float(right[twins.kind == index].mean())
+            for index, kind in enumerate(KINDS)
+            if (twins.kind == index).any()
         }
 
 
@@ -331,12 +331,12 @@ def load_grounder(folder: Path, recipe: DeixisBaseRecipe, device: torch.device) 
     trunk = Proposer(EfficientNetLite(VARIANTS[model.backbone]), model.backbone)
     network = GroundingNetwork(model, trunk, len(words), recipe.model.recurrent.word)
     parts = {"grounding.network.": "", "texts.encoder.words.": "words.", "tower.backbone.": "proposer.backbone."}
-    own = {
+    renamed = {
         to + name.removeprefix(prefix): value
         for prefix, to in parts.items()
         for name, value in weights.items()
         if name.startswith(prefix)
     }
     wanted = network.state_dict()
-    network.load_state_dict({name: value for name, value in own.items() if name in wanted})
+    network.load_state_dict({name: value for name, value in renamed.items() if name in wanted})
     return GroundingModel(network.eval().to(device), words)

@@ -171,7 +171,7 @@ def write_bundle(
     out.mkdir(parents=True, exist_ok=True)
     write_weights(out / WEIGHTS, arrays, weights, like)
     files = [WEIGHTS, *write_graphs(out, networks, WeightFile(out / WEIGHTS)), *_write_words(out, words)]
-    records = {each: file_record(out / each) for each in files}
+    records = {file: file_record(out / file) for file in files}
     manifest = Manifest(
         name=name,
         weights_sha256=weights_sha256 or records[WEIGHTS].sha256,
@@ -216,7 +216,7 @@ def trained_tower(run: Path, recipe: PictureRecipe) -> PictureTower:
     network = EfficientNetLite(VARIANTS[model.backbone])
     tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries, model.fine)
     stored = read_weights(run)
-    tower.load_state_dict({key.removeprefix(prefix): each for key, each in stored.items() if key.startswith(prefix)})
+    tower.load_state_dict({key.removeprefix(prefix): value for key, value in stored.items() if key.startswith(prefix)})
     tower.eval().backbone.fuse()
     # The ImageNet classifier is not used.
     del tower.backbone._fc
@@ -273,7 +273,9 @@ def _arrays(network: nn.Module, prefix: str) -> dict[str, Array]:
 
 def _write_words(out: Path, words: Mapping[str, Vocabulary]) -> list[str]:
     """Write the vocabularies that differ from that of the text branch; returns their names."""
-    written = [name for name, own in words.items() if name == VOCABULARY or own.words != words[VOCABULARY].words]
+    written = [
+        name for name, vocabulary in words.items() if name == VOCABULARY or vocabulary.words != words[VOCABULARY].words
+    ]
     for name in written:
         words[name].save(out / name)
     return written

@@ -56,8 +56,11 @@ class BundleModel(OnnxModel):
         else:
             picture = self.as_picture(image)
             grounded, embedded = self._grounder.ground(picture, phrases), self._embedded([picture])
-        chances = presence(self, embedded, [each.phrase for each in grounded])
-        return [msgspec.structs.replace(each, presence=chance) for each, chance in zip(grounded, chances, strict=True)]
+        chances = presence(self, embedded, [grounding.phrase for grounding in grounded])
+        return [
+            msgspec.structs.replace(grounding, presence=chance)
+            for grounding, chance in zip(grounded, chances, strict=True)
+        ]
 
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
         if "localize" not in self.abilities:
@@ -81,20 +84,22 @@ class BundleModel(OnnxModel):
             spoken = captioner.describe(maps, most)
         else:
             spoken = captioner.describe(pixels, most)
-        sentences = [each.sentence for each in spoken]
-        spoken = [each for index, each in enumerate(spoken) if each.sentence not in sentences[:index]]
+        sentences = [description.sentence for description in spoken]
+        spoken = [
+            description for index, description in enumerate(spoken) if description.sentence not in sentences[:index]
+        ]
         if not match or not spoken:
             return spoken[:count]
         if maps is None or captioner.settings.side != self._manifest.side:
             embedded = self._embedded([image])
         else:
             embedded = self._embed_maps(maps)
-        fits = scores(self.embed_queries([each.tokens for each in spoken]), embedded)[:, 0]
+        fits = scores(self.embed_queries([description.tokens for description in spoken]), embedded)[:, 0]
         rated = [
-            msgspec.structs.replace(each, score=each.score + match * float(fit))
-            for each, fit in zip(spoken, fits, strict=True)
+            msgspec.structs.replace(description, score=description.score + match * float(fit))
+            for description, fit in zip(spoken, fits, strict=True)
         ]
-        return sorted(rated, key=lambda each: -each.score)[:count]
+        return sorted(rated, key=lambda description: -description.score)[:count]
 
     def look(self, image: ImageInput) -> SeenPicture:
         """See a picture once. `ground` then takes milliseconds per sentence."""

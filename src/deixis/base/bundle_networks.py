@@ -107,8 +107,8 @@ def _filled(network: Network, bundle: Bundle, prefix: str, backbone: EfficientNe
     """The network with the weights of a bundle, in which the batch norm of the backbone is folded."""
     tensors = read_tensors(bundle.file(WEIGHTS), prefix)
     if backbone is not None:
-        place = next(name for name, module in network.named_modules() if module is backbone) + "."
-        tensors = {**network.state_dict(), **tensors, **_unfolded(backbone, tensors, place)}
+        path = next(name for name, module in network.named_modules() if module is backbone) + "."
+        tensors = {**network.state_dict(), **tensors, **_unfolded(backbone, tensors, path)}
         tensors = {name: tensors[name] for name in network.state_dict()}
     try:
         network.load_state_dict(tensors)
@@ -118,33 +118,33 @@ def _filled(network: Network, bundle: Bundle, prefix: str, backbone: EfficientNe
     return network
 
 
-def _unfolded(backbone: EfficientNetLite, folded: Mapping[str, Tensor], place: str) -> dict[str, Tensor]:
+def _unfolded(backbone: EfficientNetLite, folded: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Folded weights for a network with batch norm, which then only adds the bias of the convolution."""
-    found: dict[str, Tensor] = {}
-    parts = [("", backbone), *((f"_blocks.{number}.", block) for number, block in enumerate(backbone._blocks))]
-    for own, part in parts:
+    unfolded: dict[str, Tensor] = {}
+    parts = [("", backbone), *((f"_blocks.{index}.", block) for index, block in enumerate(backbone._blocks))]
+    for block, part in parts:
         for convolution, norm in FOLLOWED_BY.items():
             if not hasattr(part, convolution):
                 continue
             layer = getattr(part, norm)
-            found[f"{place}{own}{norm}.bias"] = folded[f"{place}{own}{convolution}.bias"]
-            found[f"{place}{own}{norm}.weight"] = torch.full((layer.num_features,), (1 + layer.eps) ** 0.5)
-            found[f"{place}{own}{norm}.running_mean"] = torch.zeros(layer.num_features)
-            found[f"{place}{own}{norm}.running_var"] = torch.ones(layer.num_features)
-    return found
+            unfolded[f"{prefix}{block}{norm}.bias"] = folded[f"{prefix}{block}{convolution}.bias"]
+            unfolded[f"{prefix}{block}{norm}.weight"] = torch.full((layer.num_features,), (1 + layer.eps) ** 0.5)
+            unfolded[f"{prefix}{block}{norm}.running_mean"] = torch.zeros(layer.num_features)
+            unfolded[f"{prefix}{block}{norm}.running_var"] = torch.ones(layer.num_features)
+    return unfolded
 
 
 def read_tensors(path: Path, prefix: str) -> dict[str, Tensor]:
     """The tensors of a weights file with a prefix, without the prefix, in float32."""
     names = WeightFile(path)
-    found = {}
+    tensors = {}
     try:
         with safe_open(require_regular(path), "pt") as file:
             for name in names.names(prefix):
                 value = file.get_tensor(names.shared(name)).float()
                 if name + SCALE in names:
                     value = value * file.get_tensor(names.shared(name + SCALE))
-                found[name.removeprefix(prefix)] = value
+                tensors[name.removeprefix(prefix)] = value
     except (OSError, SafetensorError) as fault:
         raise InputError(path, f"is damaged ({fault})") from None
-    return found
+    return tensors

@@ -112,10 +112,10 @@ def finetune(
     learned_for, share = _learn(heads, looked, parts, Plan(epochs, seed, device, progress))
     new = {name: _ranks(heads, looked[name]) for name in old}
     held_out, known = (Compared(len(new[name][1]), old[name][0], new[name][0]) for name in old)
-    kept, verdict = judged(held_out, known, new["test"][1] - old["test"][1])
+    better, verdict = judged(held_out, known, new["test"][1] - old["test"][1])
     count, words = len(looked["train"].starts) - 1, len(vocabulary) - len(before)
-    outcome = Outcome(count, learned_for, words, share, held_out, known, kept, verdict)
-    if not kept:
+    outcome = Outcome(count, learned_for, words, share, held_out, known, better, verdict)
+    if not better:
         return outcome, None
     tower.backbone = backbone
     return outcome, _write(out, base, tower.cpu(), texts.cpu(), vocabulary, recipe, corpus.name)
@@ -210,13 +210,13 @@ def divided(corpus: Corpus, seed: int) -> Corpus:
         names = np.full(len(images), "train", object)
         names[order[:judge]], names[order[judge : judge + stop]] = "test", "val"
         images = [msgspec.structs.replace(image, split=str(name)) for image, name in zip(images, names, strict=True)]
-    found = corpus.with_images(images)
-    if min(found.splits.get(name, 0) for name in ("train", "val", "test")) < LEAST:
+    divided_corpus = corpus.with_images(images)
+    if min(divided_corpus.splits.get(name, 0) for name in ("train", "val", "test")) < LEAST:
         raise DeixisError(
             f"corpus {corpus.name or '(unnamed)'} has {len(images)} captioned pictures; to learn, to stop and to judge "
             f"it takes {LEAST} each at the least, and a few hundred to be of use"
         )
-    return found
+    return divided_corpus
 
 
 def with_words(known: Vocabulary, training: TrainingSet) -> Vocabulary:
@@ -229,15 +229,15 @@ def with_words(known: Vocabulary, training: TrainingSet) -> Vocabulary:
 def judged(held_out: Compared, general: Compared, gains: Tensor) -> tuple[bool, str]:
     """Whether the new model is better, and why, in one line. `gains`: of reciprocal rank, one per held-out picture."""
     spread = float(gains.std() / len(gains) ** 0.5)
-    figures = (
+    comparison = (
         f"mean recall on {held_out.pictures} held-out pictures {_arrow(held_out)}, "
         f"on {general.pictures} general ones {_arrow(general)}"
     )
     if held_out.gain <= 0 or float(gains.mean()) <= spread:
-        return False, f"Not worth keeping: no better than before by more than chance; {figures}"
+        return False, f"Not worth keeping: no better than before by more than chance; {comparison}"
     if general.gain < -FORGOTTEN:
-        return False, f"Not worth keeping: better on your pictures, but it forgot too much of others; {figures}"
-    return True, f"Better: {figures}"
+        return False, f"Not worth keeping: better on your pictures, but it forgot too much of others; {comparison}"
+    return True, f"Better: {comparison}"
 
 
 def _arrow(compared: Compared) -> str:
@@ -260,12 +260,12 @@ def _towers(base: Bundle, recipe: TowerRecipe, before: Vocabulary, after: Vocabu
 def _ranks(heads: Heads, data: Looked) -> tuple[Figures, Tensor]:
     """Figures, and the mean reciprocal rank of each picture's captions when they are asked for."""
     scores = heads.scores(data)
-    found = retrieval_figures(scores, data.image_of)
-    own = scores[data.image_of, torch.arange(scores.shape[1], device=scores.device)]
-    ranks = (scores >= own).sum(0)
+    recalls = retrieval_figures(scores, data.image_of)
+    match = scores[data.image_of, torch.arange(scores.shape[1], device=scores.device)]
+    ranks = (scores >= match).sum(0)
     images = len(data.starts) - 1
     total = torch.zeros(images, device=scores.device).index_add(0, data.image_of, 1 / ranks)
-    figures = Figures(found["rsum"] / 6, found["image_to_text.r@1"], found["text_to_image.r@1"])
+    figures = Figures(recalls["rsum"] / 6, recalls["image_to_text.r@1"], recalls["text_to_image.r@1"])
     return figures, (total / torch.bincount(data.image_of, minlength=images)).cpu()
 
 
@@ -273,11 +273,11 @@ def _best_share(
     heads: Heads, before: Mapping[str, Tensor], after: Mapping[str, Tensor], parts: Sequence[Looked]
 ) -> float:
     """Give the heads the average of weights that is best on own and general pictures together; returns its share."""
-    found: list[tuple[float, float, Any]] = []
+    trials: list[tuple[float, float, Any]] = []
     for share in SHARES:
         heads.load_state_dict({name: before[name].lerp(after[name], share) for name in before})
         mean = sum(_ranks(heads, part)[0].mean_recall for part in parts)
-        found.append((mean, share, deepcopy(heads.state_dict())))
-    best = max(found, key=lambda each: each[0])
+        trials.append((mean, share, deepcopy(heads.state_dict())))
+    best = max(trials, key=lambda trial: trial[0])
     heads.load_state_dict(best[2])
     return best[1]

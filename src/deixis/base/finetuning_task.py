@@ -92,7 +92,7 @@ class FinetuningTask:
         images, seed = batch
         random = np.random.default_rng(seed)
         rows = [some_of(self.data.starts, int(image), CAPTIONS, random) for image in images]
-        owner = torch.from_numpy(np.repeat(np.arange(len(rows)), [len(own) for own in rows]))
+        owner = torch.from_numpy(np.repeat(np.arange(len(rows)), [len(captions) for captions in rows]))
         device = self.data.texts.device
         ids = self.data.texts[torch.from_numpy(np.concatenate(rows)).to(device)]
         ids = ids[:, : int((ids != 0).sum(1).max())]
@@ -101,11 +101,11 @@ class FinetuningTask:
         view = torch.from_numpy(random.integers(0, len(self.data.maps), len(images)))
         maps = self.data.maps[view.to(device), torch.from_numpy(images).to(device)].float()
         heads, owner = self._heads, owner.to(device)
-        found = heads.compare(maps, ids)
-        whole: Loss = heads.loss(found.images, found.texts, caption_contrast(owner, len(images)))
+        compared = heads.compare(maps, ids)
+        whole: Loss = heads.loss(compared.images, compared.texts, caption_contrast(owner, len(images)))
         if heads.fine_loss is None:
             return whole
-        fine = heads.fine_loss(found.scores, owner)
+        fine = heads.fine_loss(compared.scores, owner)
         return Loss(whole.total + fine, {**whole.parts, "fine": fine})
 
     def validate(self) -> Mapping[str, float]:

@@ -64,9 +64,11 @@ def by_coverage(boxes: Tensor, scores: Tensor, sharpness: float, *, threshold: f
     for turn in range(min(count, scores.shape[-1])):
         # The box's own chance decides between boxes that cover the same.
         gain = (covers @ left[..., None]).squeeze(-1) + 1e-4 * chance
-        found, best = (gain if turn else scores).masked_fill((ranked >= 0) | absent, -math.inf).max(-1, keepdim=True)
+        best_score, best = (
+            (gain if turn else scores).masked_fill((ranked >= 0) | absent, -math.inf).max(-1, keepdim=True)
+        )
         least = torch.minimum(gain.gather(-1, best), torch.nextafter(least, torch.zeros_like(least)))
         # Where all boxes are ranked, the one found is ranked already.
-        ranked = ranked.scatter(-1, best, torch.where(found > -math.inf, least, ranked.gather(-1, best)))
+        ranked = ranked.scatter(-1, best, torch.where(best_score > -math.inf, least, ranked.gather(-1, best)))
         left = left * (1 - covers.gather(-2, best[..., None].expand(*best.shape, covers.shape[-1])).squeeze(-2))
     return ranked.masked_fill(absent, -math.inf)

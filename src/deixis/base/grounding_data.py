@@ -148,7 +148,7 @@ def _compared_boxes(read: SquashedPictures, gold: Tensor, landmarks: Landmarks) 
     landmark = np.zeros(gold.shape, np.float32)
     alike[:, :, 0] = gold.numpy()
     for row, (image, size) in enumerate(zip(read.images, read.sizes, strict=True)):
-        own = landmarks.get(image.id, {})
+        landmark_of = landmarks.get(image.id, {})
         chains = {chain.id: chain for chain in image.chains}
         by_label: dict[str, list[Box]] = {}
         for chain in image.chains:
@@ -160,8 +160,8 @@ def _compared_boxes(read: SquashedPictures, gold: Tensor, landmarks: Landmarks) 
             chain = chains[query.phrase.chain]
             if not chain.label and len(chain.boxes) == 1:
                 by_noun.setdefault(_noun(query), {})[chain.id] = image.boxes[chain.boxes[0]]
-        captions = {id(caption): number for number, caption in enumerate(image.captions)}
-        for number, query in enumerate(queries):
+        captions = {id(caption): position for position, caption in enumerate(image.captions)}
+        for index, query in enumerate(queries):
             chain = chains[query.phrase.chain]
             if chain.label:
                 same = by_label.get(chain.label, [])
@@ -169,9 +169,9 @@ def _compared_boxes(read: SquashedPictures, gold: Tensor, landmarks: Landmarks) 
                 named = by_noun.get(_noun(query), {})
                 same = [*named.values()] if chain.id in named else []
             if 1 < len(same) <= ALIKE_BOXES:
-                alike[row, number, : len(same)] = box_array(same) / np.tile(size, 2)
-            if (other := own.get(captions[id(query.caption)])) is not None:
-                landmark[row, number] = merge(box_array(image.chain_boxes(other))) / np.tile(size, 2)
+                alike[row, index, : len(same)] = box_array(same) / np.tile(size, 2)
+            if (other := landmark_of.get(captions[id(query.caption)])) is not None:
+                landmark[row, index] = merge(box_array(image.chain_boxes(other))) / np.tile(size, 2)
     return torch.from_numpy(alike), torch.from_numpy(landmark)
 
 
@@ -182,20 +182,20 @@ def _noun(query: PhraseQuery) -> str:
 def _padded_phrases(read: SquashedPictures, vocabulary: Vocabulary) -> tuple[Captions, Tensor, Tensor]:
     tokens = [[tokens_of(caption) for caption in image.captions] for image in read.images]
     queries = [gold_queries(image) for image in read.images]
-    count, most = len(tokens), max(len(own) for own, _ in queries)
-    longest = max(len(words) for own in tokens for words in own)
+    count, most = len(tokens), max(len(phrases) for phrases, _ in queries)
+    longest = max(len(words) for image_tokens in tokens for words in image_tokens)
     ids = np.full((count, max(map(len, tokens)), longest), PAD, np.int64)
     spans = np.zeros((3, count, most), np.int64)
     gold = np.zeros((count, most, 4), np.float32)
     weight = np.zeros((count, most), np.float32)
     for row, (image, size) in enumerate(zip(read.images, read.sizes, strict=True)):
-        for number, words in enumerate(tokens[row]):
-            ids[row, number, : len(words)] = vocabulary.encode(words)
-        numbers = {id(caption): number for number, caption in enumerate(image.captions)}
-        for number, (query, boxes) in enumerate(zip(*queries[row], strict=True)):
-            spans[:, row, number] = numbers[id(query.caption)], query.phrase.start, query.phrase.end
-            gold[row, number] = merge(boxes) / np.tile(size, 2)
-            weight[row, number] = max(1, len(query.phrase.types))
+        for index, words in enumerate(tokens[row]):
+            ids[row, index, : len(words)] = vocabulary.encode(words)
+        numbers = {id(caption): position for position, caption in enumerate(image.captions)}
+        for index, (query, boxes) in enumerate(zip(*queries[row], strict=True)):
+            spans[:, row, index] = numbers[id(query.caption)], query.phrase.start, query.phrase.end
+            gold[row, index] = merge(boxes) / np.tile(size, 2)
+            weight[row, index] = max(1, len(query.phrase.types))
     captions = Captions(torch.from_numpy(ids), *map(torch.from_numpy, spans))
     return captions, torch.from_numpy(gold), torch.from_numpy(weight)
 
@@ -217,10 +217,10 @@ def new_grounder(
         means = text_features(TextRecipe(kind="mean", vectors=text.vectors), training)
         assert isinstance(means, MeanFeatures)
         vectors = means.vectors
-        array, found = vectors.look_up(vocabulary.words)
+        array, has_vector = vectors.look_up(vocabulary.words)
         if vectors.dimension != network.words.embedding_dim:
             raise DeixisError(f"{text.vectors}: vectors have {vectors.dimension} numbers, not 300")
-        known = torch.from_numpy(found)
+        known = torch.from_numpy(has_vector)
         with torch.no_grad():
             # Unit length, like the random ones of words without a vector.
             network.words.weight[-len(known) :][known] = F.normalize(torch.from_numpy(array)[known], dim=1)
@@ -234,13 +234,13 @@ def named_words(data: GroundingData, vocabulary: Vocabulary, minimum: int) -> tu
     """
     captions = data.captions
     places = torch.arange(captions.tokens.shape[-1], device=captions.tokens.device)
-    own = captions.tokens.gather(1, captions.caption[..., None].expand(-1, -1, len(places)))
+    caption_tokens = captions.tokens.gather(1, captions.caption[..., None].expand(-1, -1, len(places)))
     inside = (places >= captions.start[..., None]) & (places < captions.end[..., None])
-    counts = torch.bincount(own[inside], minlength=len(vocabulary)).tolist()
+    counts = torch.bincount(caption_tokens[inside], minlength=len(vocabulary)).tolist()
     chosen = [
-        number
-        for number, count in enumerate(counts)
-        if count >= minimum and number != UNKNOWN and has_content(vocabulary.token(number))
+        word_id
+        for word_id, count in enumerate(counts)
+        if count >= minimum and word_id != UNKNOWN and has_content(vocabulary.token(word_id))
     ]
     classes = torch.full((len(vocabulary),), len(chosen))
     classes[chosen] = torch.arange(len(chosen))

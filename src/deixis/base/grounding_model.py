@@ -77,7 +77,7 @@ class GroundingModel(Model):
         seen = image if isinstance(image, SeenRegions) else self.look(image)
         if not asked:
             return []
-        mentions = [each.mention for each in asked]
+        mentions = [phrase.mention for phrase in asked]
         with torch.inference_mode():
             boxes, logits = self._point(seen, mentions)
             # The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
@@ -93,14 +93,14 @@ class GroundingModel(Model):
         several = plural_boxes(mentions, point)
         return [
             Grounding(
-                each.text,
-                each.start,
-                each.end,
+                phrase.text,
+                phrase.start,
+                phrase.end,
                 as_box(round(side, 1) for side in box),
                 round(min(score, 1.0), 4),
                 boxes=tuple(as_box(round(side, 1) for side in (other * size).tolist()) for other in others),
             )
-            for each, box, score, others in zip(asked, chosen.tolist(), scores.tolist(), several, strict=True)
+            for phrase, box, score, others in zip(asked, chosen.tolist(), scores.tolist(), several, strict=True)
         ]
 
     def _point(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> tuple[Tensor, Tensor]:

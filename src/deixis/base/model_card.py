@@ -59,10 +59,10 @@ def _found(results: Sequence[Result]) -> str:
 
 
 def _by_run(runs: Mapping[str, Path]) -> dict[Path, list[str]]:
-    found: dict[Path, list[str]] = {}
+    tasks_of: dict[Path, list[str]] = {}
     for task, run in runs.items():
-        found.setdefault(run, []).append(task)
-    return found
+        tasks_of.setdefault(run, []).append(task)
+    return tasks_of
 
 
 def _run(run: Path) -> str:

@@ -199,10 +199,10 @@ class PictureTask:
     def _batch(self, epoch: int, places: Rows, following: object, random: np.random.Generator) -> PictureBatch:
         images = self._different_pictures(places, random)
         captions, owners = [], []
-        for place, image in enumerate(images):
+        for position, image in enumerate(images):
             chosen = some_of(self.data.starts, int(image), self.recipe.sampler.captions, random)
             captions.append(chosen)
-            owners.append(np.full(len(chosen), place))
+            owners.append(np.full(len(chosen), position))
         starts = self._lone_starts
         lone = random.permutation(len(starts) - 1)[: self.recipe.sampler.texts]
         pairs = np.array([some_of(starts, one, 2, random) for one in lone], np.int64).reshape(-1, 2)

@@ -33,16 +33,16 @@ def twin_data(images: Sequence[Image], text: TextFeatures, device: torch.device,
     """Make false captions of all captions of images, as often as of the reverse change."""
     random = np.random.default_rng(seed)
     tokens = [[tokens_of(caption) for caption in image.captions] for image in images]
-    counts = colour_counts(caption for own in tokens for caption in own)
+    counts = colour_counts(caption for captions in tokens for caption in captions)
     made = []
     row = 0
-    for own in tokens:
-        for place, caption in enumerate(own):
-            others = [*own[:place], *own[place + 1 :]]
+    for image_captions in tokens:
+        for index, caption in enumerate(image_captions):
+            others = [*image_captions[:index], *image_captions[index + 1 :]]
             made += [(row, change) for change in false_captions(caption, others, random, counts)]
             row += 1
     made = balanced(made, [change for _, change in made], random)
-    rows = np.array([own for own, _ in made], np.int64)
+    rows = np.array([caption_row for caption_row, _ in made], np.int64)
     return TwinData(
         torch.from_numpy(text.transform([change.tokens for _, change in made])).to(device),
         rows,

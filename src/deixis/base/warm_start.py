@@ -55,9 +55,9 @@ def start_from_bundle(
         vectors[: len(SPECIALS)] = known[: len(SPECIALS)].to(vectors)
         vectors[rows] = known[ids].to(vectors)
     shared = ("words.", "proposer.backbone.")
-    own = {key: value for key, value in points.state_dict().items() if not key.startswith(shared)}
-    _fill(grounding, own, name)
-    _silence_new_layers(grounding, own)
+    points_state = {key: value for key, value in points.state_dict().items() if not key.startswith(shared)}
+    _fill(grounding, points_state, name)
+    _silence_new_layers(grounding, points_state)
     measure_batch_norms(module.tower.backbone, pictures)
 
 

@@ -41,20 +41,23 @@ def calibrate(folder: Path, corpora: Sequence[Corpus], embed: Embed | None = Non
     model, random = OnnxModel(read_bundle(folder)), np.random.default_rng(0)
     images = [[image for image in corpus.split("val") if image.captions][:PICTURES] for corpus in corpora]
     training = [image for corpus in corpora for image in training_set(corpus).corpus]
-    others = [training[place] for place in random.permutation(len(training))[:IMAGES]]
+    others = [training[index] for index in random.permutation(len(training))[:IMAGES]]
     queries = known_queries(model, model.vocabulary, [*images, others], random)
     counts, larger, pictures = list(map(len, images)), [], []
     for corpus, validation in zip(corpora, images, strict=True):
-        own, _ = drawn(corpus, validation, LARGER, np.random.default_rng(0))
-        larger.append(own)
-        found = (embed or partial(embedded, model))(corpus, own)
-        if len(found.embeddings) != len(own):
-            raise DeixisError(f"of {len(own)} pictures of {corpus.name} {len(found.embeddings)} can be read")
-        pictures.append(found)
+        drawn_images, _ = drawn(corpus, validation, LARGER, np.random.default_rng(0))
+        larger.append(drawn_images)
+        embeddings = (embed or partial(embedded, model))(corpus, drawn_images)
+        if len(embeddings.embeddings) != len(drawn_images):
+            raise DeixisError(
+                f"of {len(drawn_images)} pictures of {corpus.name} {len(embeddings.embeddings)} can be read"
+            )
+        pictures.append(embeddings)
     relevance = fitted(model, pictures, larger, queries, random, counts)
-    images = [own[:count] for own, count in zip(larger, counts, strict=True)]
+    images = [group[:count] for group, count in zip(larger, counts, strict=True)]
     own_pictures = [
-        Pictures(own.embeddings[:count], own.cells[:count]) for own, count in zip(pictures, counts, strict=True)
+        Pictures(embedded_pictures.embeddings[:count], embedded_pictures.cells[:count])
+        for embedded_pictures, count in zip(pictures, counts, strict=True)
     ]
     beside = fit_end_with_example(model, model.vocabulary, own_pictures, images, relevance.end, random)
     presence = fit_presence(model, model.vocabulary, own_pictures, images, random)
@@ -64,11 +67,13 @@ def calibrate(folder: Path, corpora: Sequence[Corpus], embed: Embed | None = Non
     return manifest
 
 
-def drawn(corpus: Corpus, own: Sequence[Image], size: int, random: np.random.Generator) -> tuple[list[Image], int]:
+def drawn(
+    corpus: Corpus, validation: Sequence[Image], size: int, random: np.random.Generator
+) -> tuple[list[Image], int]:
     """So many pictures of a split, and if that has too few, training pictures besides; how many these are."""
-    images = [own[place] for place in random.permutation(len(own))[:size]]
+    images = [validation[index] for index in random.permutation(len(validation))[:size]]
     training = [image for image in training_set(corpus).corpus if image.captions]
-    more = [training[place] for place in random.permutation(len(training))[: size - len(images)]]
+    more = [training[index] for index in random.permutation(len(training))[: size - len(images)]]
     return [*images, *more], len(more)
 
 
@@ -89,6 +94,10 @@ def _embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image]) -> Iter
 
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(images), BATCH):
-            read = [each for each in pool.map(prepared, images[start : start + BATCH]) if each is not None]
+            read = [
+                prepared_picture
+                for prepared_picture in pool.map(prepared, images[start : start + BATCH])
+                if prepared_picture is not None
+            ]
             if read:
                 yield model.embed_prepared(read)

@@ -112,7 +112,7 @@ class Collection(NamedTuple):
 
     def of_pictures(self, some: NDArray[np.intp]) -> Collection:
         """The same questions asked of some of the pictures."""
-        return Collection(*(_of_pictures(each, some) for each in self))
+        return Collection(*(_of_pictures(asked, some) for asked in self))
 
 
 def fitted(
@@ -121,34 +121,44 @@ def fitted(
     images: Sequence[Sequence[Image]],
     queries: Sequence[Tokens],
     random: np.random.Generator,
-    own: Sequence[int] | None = None,
+    validation_counts: Sequence[int] | None = None,
 ) -> Relevance:
     """Fit on collections of pictures, whose images have captions, and on smaller ones drawn from them.
 
     Args:
-        own: how many of each collection's pictures are validation pictures, the first ones; the others are training
-            pictures. None: all.
+        validation_counts: how many of each collection's pictures are validation pictures, the first ones; the others
+            are training pictures. None: all.
     """
     if not all(map(len, images)):
         raise DeixisError("there are too few validation pictures and phrases to calibrate on")
-    own = [len(each) for each in images] if own is None else own
+    validation_counts = (
+        [len(collection_images) for collection_images in images] if validation_counts is None else validation_counts
+    )
     queries = [*queries, *(pairs := modified_pairs(queries, random))]
     words = sorted({word for query in queries for word in telling_words(query)})
     larger = [
-        Collection(ask(model, *each, queries), ask(model, *each, [(word,) for word in words], count_heads=False))
-        for each in zip(pictures, images, strict=True)
+        Collection(
+            ask(model, *collection, queries), ask(model, *collection, [(word,) for word in words], count_heads=False)
+        )
+        for collection in zip(pictures, images, strict=True)
     ]
-    whole = [each.of_pictures(np.arange(count)) for each, count in zip(larger, own, strict=True)]
-    smaller = [each.of_pictures(random.permutation(each.asked.size)[:SMALLER]) for each in whole]
-    smaller = [each for each, of in zip(smaller, whole, strict=True) if of.asked.size > SMALLER]
-    sizes = [*whole, *smaller, *(each for each in larger if each.asked.size > max(own))]
-    present = fit_present([single_words(each) for each in sizes])
-    groups = [group for each in sizes for group in phrases_of(each, queries, words, len(pairs), present)]
-    kept = slice(0, len(queries) - len(pairs))
-    whole_asked, larger_asked = ([_first(each.asked, kept) for each in some] for some in (whole, larger))
-    collections = [*whole_asked, *(_first(each.asked, kept) for each in smaller)]
+    whole = [
+        collection.of_pictures(np.arange(count)) for collection, count in zip(larger, validation_counts, strict=True)
+    ]
+    smaller = [collection.of_pictures(random.permutation(collection.asked.size)[:SMALLER]) for collection in whole]
+    smaller = [collection for collection, of in zip(smaller, whole, strict=True) if of.asked.size > SMALLER]
+    sizes = [*whole, *smaller, *(collection for collection in larger if collection.asked.size > max(validation_counts))]
+    present = fit_present([single_words(collection) for collection in sizes])
+    groups = [group for collection in sizes for group in phrases_of(collection, queries, words, len(pairs), present)]
+    without_pairs = slice(0, len(queries) - len(pairs))
+    whole_asked, larger_asked = (
+        [_first(collection.asked, without_pairs) for collection in some] for some in (whole, larger)
+    )
+    collections = [*whole_asked, *(_first(collection.asked, without_pairs) for collection in smaller)]
     end = fit_end(collections)
-    rows = np.concatenate([each.embeddings[:count] for each, count in zip(pictures, own, strict=True)])
+    rows = np.concatenate(
+        [embedded.embeddings[:count] for embedded, count in zip(pictures, validation_counts, strict=True)]
+    )
     alike = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
     return Relevance(
         present,
@@ -157,7 +167,7 @@ def fitted(
         alike=float(np.quantile(alike, 1 - ALIKE)),
         without=fit_without(whole_asked, end),
         lower_for=fit_lower([*whole_asked, *larger_asked], queries, present),
-        present_of_phrase=fit_present(groups) if any(each.can_be_fitted for each in groups) else None,
+        present_of_phrase=fit_present(groups) if any(group.can_be_fitted for group in groups) else None,
         end_for=fit_end_for(larger_asked, queries, end),
     )
 
@@ -169,7 +179,7 @@ def modified_pairs(queries: Sequence[Tokens], random: np.random.Generator) -> li
     for modifier, noun in pairs:
         modifiers[modifier].add(noun)
     known, nouns = set(map(tuple, pairs)), sorted({noun for _, noun in pairs})
-    first = sorted(modifier for modifier, own in modifiers.items() if len(own) >= MODIFIED)
+    first = sorted(modifier for modifier, named in modifiers.items() if len(named) >= MODIFIED)
     if not first:
         return []
     drawn = {
@@ -212,18 +222,22 @@ def phrases_of(
     """
     asked, by_itself = collection
     rows, places = {word: row for row, word in enumerate(words)}, np.flatnonzero(asked.several)
-    of_query = [[rows[word] for word in dict.fromkeys(telling_words(queries[place]))] for place in places.tolist()]
+    of_query = [[rows[word] for word in dict.fromkeys(telling_words(queries[index]))] for index in places.tolist()]
     needed = threshold(present, by_itself.best, by_itself.commonness, by_itself.several)
     count = best_count(asked.size, asked.size)
     worst = np.zeros(len(places))
-    for number, (place, own) in enumerate(zip(places.tolist(), of_query, strict=True)):
-        best = np.argpartition(-asked.scores[place], count - 1)[:count]
-        worst[number] = worst_word(by_itself.scores[own][:, best], needed[own])
+    for index, (row, word_rows) in enumerate(zip(places.tolist(), of_query, strict=True)):
+        best = np.argpartition(-asked.scores[row], count - 1)[:count]
+        worst[index] = worst_word(by_itself.scores[word_rows][:, best], needed[word_rows])
     known = np.stack([asked.best[places], asked.commonness[places], worst], 1)
     counts, there = by_itself.matches.sum(1), np.asarray(asked.matches.any(1))[places]
     is_pair = places >= len(queries) - pairs
     two, both = (
-        np.array([(len(own) == 2, counts[own].min() >= PAIR_MATCHES) for own in of_query], bool).reshape(-1, 2).T
+        np.array(
+            [(len(rows_of_words) == 2, counts[rows_of_words].min() >= PAIR_MATCHES) for rows_of_words in of_query], bool
+        )
+        .reshape(-1, 2)
+        .T
     )
     return [
         Presences(known, there & ~is_pair, ~asked.mentioned[places] & ~is_pair, 1.0, COST_OF_ABSENT),
@@ -271,8 +285,8 @@ def fit_end_for(collections: Sequence[Asked], queries: Sequence[Tokens], end: Th
         by_distance = np.stack([f1_at(table, nouns, ends + distance) for distance in MOVED], 1) @ near
         # Where the list of all nouns ends best is not their own doing: training pictures score higher.
         usual = float(MOVED[by_distance.mean(0).argmax()])
-        for place, curve in zip(np.flatnonzero(chosen).tolist(), by_distance, strict=True):
-            gains[singular(queries[place][-1])] += np.interp(MOVED + usual, MOVED, curve)
+        for row, curve in zip(np.flatnonzero(chosen).tolist(), by_distance, strict=True):
+            gains[singular(queries[row][-1])] += np.interp(MOVED + usual, MOVED, curve)
     moved = {
         noun: float(MOVED[(gain - MOVED_COST * (MOVED / 0.2) ** 2).argmax()]) for noun, gain in sorted(gains.items())
     }
@@ -285,21 +299,21 @@ def fit_lower(collections: Sequence[Asked], queries: Sequence[Tokens], present: 
     for asked in collections:
         lack = threshold(present, asked.best, asked.commonness, asked.several) - asked.best
         missed = (lack > -LOWER_MARGIN) & (asked.heads >= LOWER_MATCHES) & ~asked.several
-        for place in np.flatnonzero(missed).tolist():
-            noun = singular(queries[place][-1])
-            lower[noun] = max(lower.get(noun, 0.0), round(float(lack[place]) + LOWER_MARGIN, 4))
+        for row in np.flatnonzero(missed).tolist():
+            noun = singular(queries[row][-1])
+            lower[noun] = max(lower.get(noun, 0.0), round(float(lack[row]) + LOWER_MARGIN, 4))
     return dict(sorted(lower.items()))
 
 
-def alike_weights(own: Floats, others: Floats, bins: int = 10) -> NDArray[np.float64]:
+def alike_weights(first: Floats, others: Floats, bins: int = 10) -> NDArray[np.float64]:
     """Weights that give a group the distribution that it shares with others, by bins of equal counts; they sum to 1."""
-    edges = np.quantile(np.concatenate([own, others]), np.linspace(0, 1, bins + 1)[1:-1])
-    mine, theirs = (np.digitize(values, edges) for values in (own, others))
+    edges = np.quantile(np.concatenate([first, others]), np.linspace(0, 1, bins + 1)[1:-1])
+    mine, theirs = (np.digitize(values, edges) for values in (first, others))
     counts, other_counts = (np.bincount(places, minlength=bins) for places in (mine, theirs))
     # As shares, so that the smaller group does not decide how much the larger one counts.
-    shared = np.minimum(counts / len(own), other_counts / len(others))
+    shared = np.minimum(counts / len(first), other_counts / len(others))
     weights = (shared / np.maximum(counts, 1))[mine]
-    return np.asarray(weights / weights.sum() if weights.sum() else np.full(len(own), 1 / len(own)))
+    return np.asarray(weights / weights.sum() if weights.sum() else np.full(len(first), 1 / len(first)))
 
 
 def fit_end(collections: Sequence[Asked], noun_matches: int = NOUN_MATCHES) -> Threshold:
@@ -319,7 +333,11 @@ def fit_end(collections: Sequence[Asked], noun_matches: int = NOUN_MATCHES) -> T
             asked.of((counts >= least) & ~asked.several),
             asked.of((counts >= PHRASE_MATCHES) & asked.several),
         )
-        judged += [(cut_table(each), each, weight) for each, weight in ((nouns, 2.0), (phrases, 1.0)) if len(each.best)]
+        judged += [
+            (cut_table(collection), collection, weight)
+            for collection, weight in ((nouns, 2.0), (phrases, 1.0))
+            if len(collection.best)
+        ]
     if not judged:
         raise DeixisError("there are too few validation pictures and phrases to calibrate on")
 
@@ -389,8 +407,8 @@ def cut_table(asked: Asked) -> NDArray[np.float64]:
     """
     order = np.argsort(-asked.scores, 1, kind="stable")
     right = np.cumsum(np.take_along_axis(asked.matches, order, 1), 1)
-    found = 2 * right / (MENTIONED * np.arange(1, asked.size + 1) + asked.matches.sum(1, keepdims=True))
-    return np.concatenate([np.zeros((len(found), 1)), found], 1)
+    f1 = 2 * right / (MENTIONED * np.arange(1, asked.size + 1) + asked.matches.sum(1, keepdims=True))
+    return np.concatenate([np.zeros((len(f1), 1)), f1], 1)
 
 
 def f1_at(table: NDArray[np.float64], asked: Asked, ends: Floats) -> NDArray[np.float64]:
@@ -412,15 +430,15 @@ def ask(
 ) -> Asked:
     """Ask queries of a collection and look up in the captions what matches."""
     asked = [phrasing(" ".join(query), model) for query in queries]
-    found = query_scores(model, asked, pictures)
+    scores = query_scores(model, asked, pictures)
     return Asked(
-        found,
+        scores,
         caption_matches(images, queries),
         caption_matches(images, [query[-1:] for query in queries]),
         head_counts(images, queries) if count_heads else np.zeros(len(queries), np.int64),
-        mean_of_best(found, len(images)),
-        np.array([each.commonness for each in asked], np.float32),
-        np.array([each.several for each in asked], bool),
+        mean_of_best(scores, len(images)),
+        np.array([asked_phrasing.commonness for asked_phrasing in asked], np.float32),
+        np.array([asked_phrasing.several for asked_phrasing in asked], bool),
     )
 
 
@@ -436,27 +454,27 @@ def caption_matches(images: Sequence[Image], queries: Sequence[Tokens]) -> Bools
     A caption that has a kind of a general word ("man" for "people") has that word.
     """
     having = defaultdict[str, set[tuple[int, int]]](set)
-    for number, image in enumerate(images):
-        for place, caption in enumerate(image.captions):
+    for image_index, image in enumerate(images):
+        for caption_index, caption in enumerate(image.captions):
             for token in tokens_of(caption):
-                having[singular(token)].add((number, place))
+                having[singular(token)].add((image_index, caption_index))
     matches = np.zeros((len(queries), len(images)), bool)
     for row, query in zip(matches, queries, strict=True):
         names = [(singular(word), *KINDS.get(singular(word), "").split()) for word in telling_words(query)]
-        words = [set[tuple[int, int]]().union(*(having.get(name, ()) for name in own)) for own in names]
-        row[[number for number, _ in set.intersection(*words)] if words else []] = True
+        words = [set[tuple[int, int]]().union(*(having.get(name, ()) for name in name_set)) for name_set in names]
+        row[[index for index, _ in set.intersection(*words)] if words else []] = True
     return matches
 
 
 def head_counts(images: Sequence[Image], queries: Sequence[Tokens]) -> NDArray[np.int64]:
     """For each query the images that have a noun phrase ending in its last word, which is then used as a noun."""
-    sentences = [(number, tokens_of(caption)) for number, image in enumerate(images) for caption in image.captions]
+    sentences = [(index, tokens_of(caption)) for index, image in enumerate(images) for caption in image.captions]
     spans = Chunker.load().phrases_of([tokens for _, tokens in sentences])
     having = defaultdict[str, set[int]](set)
-    for (number, tokens), own in zip(sentences, spans, strict=True):
-        for start, end in own:
+    for (image_index, tokens), phrase_spans in zip(sentences, spans, strict=True):
+        for start, end in phrase_spans:
             if end > start and is_name(tokens[end - 1]) and tokens[end - 1] not in FUNCTION_WORDS | NUMBERS:
-                having[singular(tokens[end - 1])].add(number)
+                having[singular(tokens[end - 1])].add(image_index)
     return np.array([len(having[singular(query[-1])]) for query in queries], np.int64)
 
 
@@ -472,7 +490,7 @@ def known_queries(
         phrases = noun_phrases(vocabulary, images)
         heads = {singular(phrase[-1]) for phrase in phrases}
         queries += [(head,) for head in sorted(heads) if vocabulary.count(head) >= WORD_COUNT]
-        queries += [phrases[place] for place in random.permutation(len(phrases))[:PHRASES]]
+        queries += [phrases[index] for index in random.permutation(len(phrases))[:PHRASES]]
     queries += [(word,) for word in frequent_words(vocabulary)]
     return list({phrasing(" ".join(query), model).forms: query for query in reversed(queries)}.values())
 
@@ -487,10 +505,13 @@ def noun_phrases(vocabulary: Vocabulary, images: Sequence[Image]) -> list[Tokens
     """The noun phrases of images' captions whose words are all known, each once."""
     sentences = tokens_of_captions(images)
     spans = Chunker.load().phrases_of(sentences)
-    found = {
-        tokens[start:end] for tokens, own in zip(sentences, spans, strict=True) for start, end in own if end > start
+    phrases = {
+        tokens[start:end]
+        for tokens, phrase_spans in zip(sentences, spans, strict=True)
+        for start, end in phrase_spans
+        if end > start
     }
-    return sorted(phrase for phrase in found if is_name(phrase[-1]) and all(token in vocabulary for token in phrase))
+    return sorted(phrase for phrase in phrases if is_name(phrase[-1]) and all(token in vocabulary for token in phrase))
 
 
 def is_name(word: str) -> bool:
@@ -504,6 +525,6 @@ def _of_pictures(asked: Asked, some: NDArray[np.intp]) -> Asked:
     return asked._replace(scores=scores, matches=matches, nouns=nouns, best=mean_of_best(scores, len(some)))
 
 
-def _first(asked: Asked, kept: slice) -> Asked:
+def _first(asked: Asked, rows: slice) -> Asked:
     """Some of the queries, one after another."""
-    return Asked._make(field[kept] for field in asked)
+    return Asked._make(field[rows] for field in asked)

@@ -177,24 +177,30 @@ class SearchEngine:
         relevance = self.model.relevance
         terms, start = [], 0
         for query, phrasings, example in zip(queries, asked, examples, strict=True):
-            own = first[start : (start := start + len(phrasings)) + 1]
-            rows, words = texts.embeddings[own[0] : own[-1]], texts.words[own[0] : own[-1]]
-            own = own[:-1] - own[0]
+            first_rows = first[start : (start := start + len(phrasings)) + 1]
+            rows, words = texts.embeddings[first_rows[0] : first_rows[-1]], texts.words[first_rows[0] : first_rows[-1]]
+            first_rows = first_rows[:-1] - first_rows[0]
             denied = np.repeat([False, True], [len(query.phrases), len(query.without)])
             alone = example is not None and not query.phrases
             if example is not None and alone:
                 rows, words = np.vstack([example, rows]), np.pad(words, ((1, 0), (0, 0), (0, 0)))
-                own, denied = np.concatenate([[0], own + 1]), np.concatenate([[False], denied])
+                first_rows, denied = np.concatenate([[0], first_rows + 1]), np.concatenate([[False], denied])
                 phrasings = [Phrasing((), 0.0, False, ()), *phrasings]
             plain = Terms(
-                EmbeddedPhrases(Texts(rows, words), own),
+                EmbeddedPhrases(Texts(rows, words), first_rows),
                 denied,
-                np.array([each.commonness for each in phrasings], np.float32),
-                np.array([each.several for each in phrasings], bool),
-                np.array([bool(each.unknown) for each in phrasings], bool),
-                np.array([relevance.lower_for.get(each.noun, 0.0) for each in phrasings], np.float32),
+                np.array([asked_phrasing.commonness for asked_phrasing in phrasings], np.float32),
+                np.array([asked_phrasing.several for asked_phrasing in phrasings], bool),
+                np.array([bool(asked_phrasing.unknown) for asked_phrasing in phrasings], bool),
                 np.array(
-                    [0.0 if each.several else relevance.end_for.get(each.noun, 0.0) for each in phrasings], np.float32
+                    [relevance.lower_for.get(asked_phrasing.noun, 0.0) for asked_phrasing in phrasings], np.float32
+                ),
+                np.array(
+                    [
+                        0.0 if asked_phrasing.several else relevance.end_for.get(asked_phrasing.noun, 0.0)
+                        for asked_phrasing in phrasings
+                    ],
+                    np.float32,
                 ),
                 self._words(phrasings),
                 example,
@@ -210,7 +216,10 @@ class SearchEngine:
         if of_phrase is None or not of_phrase.worst_word or not parts:
             return None
         asked = [phrasing(word, self.model) for _, word in parts]
-        common, zero = np.array([each.commonness for each in asked], np.float32), np.zeros(len(asked), np.float32)
+        common, zero = (
+            np.array([asked_phrasing.commonness for asked_phrasing in asked], np.float32),
+            np.zeros(len(asked), np.float32),
+        )
         needed = threshold(present, zero, common, zero > 0)
         return Words(embed_phrases(self.model, asked), needed, np.array([term for term, _ in parts], np.intp))
 
@@ -235,12 +244,12 @@ class SearchEngine:
         looked_up = list(self._nearest(np.concatenate(rows), max(CANDIDATES, count))) if rows else []
         nearest = iter(looked_up)
         rankings = []
-        for terms, alone, own in zip(queries, single, within or [None] * len(queries), strict=True):
+        for terms, alone, within_ids in zip(queries, single, within or [None] * len(queries), strict=True):
             if alone:
                 ids = next(nearest)
-                rankings.append(self._ranking(terms, ids[ids >= 0], CANDIDATES, own))
+                rankings.append(self._ranking(terms, ids[ids >= 0], CANDIDATES, within_ids))
             else:
-                rankings.append(self._ranking(terms, self._candidates(terms, count), None, own))
+                rankings.append(self._ranking(terms, self._candidates(terms, count), None, within_ids))
         return rankings
 
     def _nearest(self, rows: Floats, count: int) -> Ids:
@@ -340,21 +349,21 @@ class SearchEngine:
         count = best_count(scores.shape[1], len(self.collection))
         for term in np.unique(terms.words.term).tolist():
             best = ids[np.argpartition(-scores[term], count - 1)[:count]]
-            found = terms.words.phrases.scores(
+            scores_of_best = terms.words.phrases.scores(
                 Pictures(self.collection.embeddings_of(best), self.collection.cells_of(best))
             )
-            own = terms.words.term == term
-            worst[term] = worst_word(found[own], terms.words.needed[own])
+            of_term = terms.words.term == term
+            worst[term] = worst_word(scores_of_best[of_term], terms.words.needed[of_term])
         return worst
 
     def _hits(self, ranking: Ranking, count: int, only: Filter | None, example: str | Path | None = None) -> list[Hit]:
         """The first hits that pass a filter, without the example's own file."""
-        own = None if example is None else os.fsencode(os.path.realpath(example))
+        example_file = None if example is None else os.fsencode(os.path.realpath(example))
         hits: list[Hit] = []
         scores = likelihoods(ranking.odds).tolist()
         for picture, own_odds, score in zip(ranking.ids.tolist(), ranking.odds.tolist(), scores, strict=True):
             paths = [path for path in self.collection.paths(picture) if only is None or only.passes_path(path)]
-            hits += [Hit(path, rounded_down(score), own_odds >= 0) for path in paths if path != own]
+            hits += [Hit(path, rounded_down(score), own_odds >= 0) for path in paths if path != example_file]
             if len(hits) >= count:
                 break
         return hits[:count]
@@ -373,7 +382,7 @@ class SearchEngine:
 
     def unknown(self, query: Query) -> tuple[list[str], str]:
         """The words of a query that the model has never seen, and the query with known words in their place."""
-        words = list(dict.fromkeys(word for each in self.phrasings(query) for word in each.unknown))
+        words = list(dict.fromkeys(word for asked_phrasing in self.phrasings(query) for word in asked_phrasing.unknown))
         return words, suggestion(query.text, words, self.model.known_words)
 
 

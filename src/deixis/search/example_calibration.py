@@ -91,24 +91,24 @@ def example_queries(
     """One query for each picture that has one, and which images match it `(queries, images)`, the example excluded."""
     nouns = caption_nouns(images)
     having = defaultdict[str, set[int]](set)
-    for number, counts in enumerate(nouns):
+    for image_index, counts in enumerate(nouns):
         for noun in counts:
             if vocabulary.count(noun) >= NOUN_COUNT and noun not in KINDS:
-                having[noun].add(number)
-    frequent = sorted(noun for noun, own in having.items() if len(own) >= NOUN_PICTURES)
+                having[noun].add(image_index)
+    frequent = sorted(noun for noun, pictures_with in having.items() if len(pictures_with) >= NOUN_PICTURES)
     queries: list[ExampleQuery] = []
-    for number, counts in enumerate(nouns):
+    for image_index, counts in enumerate(nouns):
         noun, count = counts.most_common(1)[0] if counts else ("", 0)
-        if noun not in having or 2 * count <= len(images[number].captions):
+        if noun not in having or 2 * count <= len(images[image_index].captions):
             continue
         fitting = [
             other
             for other in frequent
-            if other != noun and number not in having[other] and len(having[noun] & having[other]) >= LEAST
+            if other != noun and image_index not in having[other] and len(having[noun] & having[other]) >= LEAST
         ]
         if fitting:
-            queries.append(ExampleQuery(number, noun, fitting[random.integers(len(fitting))]))
-    queries = [queries[place] for place in random.permutation(len(queries))[:QUERIES]]
+            queries.append(ExampleQuery(image_index, noun, fitting[random.integers(len(fitting))]))
+    queries = [queries[index] for index in random.permutation(len(queries))[:QUERIES]]
     matches = np.zeros((len(queries), len(images)), bool)
     for row, query in zip(matches, queries, strict=True):
         row[list(having[query.noun] & having[query.wanted])] = True
@@ -117,11 +117,11 @@ def example_queries(
 
 def caption_nouns(images: Sequence[Image]) -> list[Counter[str]]:
     """For each image the last words of its captions' noun phrases, in the singular, and how many captions have each."""
-    sentences = [(number, tokens_of(caption)) for number, image in enumerate(images) for caption in image.captions]
+    sentences = [(index, tokens_of(caption)) for index, image in enumerate(images) for caption in image.captions]
     spans = Chunker.load().phrases_of([tokens for _, tokens in sentences])
     nouns = [Counter[str]() for _ in images]
-    for (number, tokens), own in zip(sentences, spans, strict=True):
-        last = {tokens[end - 1] for start, end in own if end > start}
+    for (image_index, tokens), phrase_spans in zip(sentences, spans, strict=True):
+        last = {tokens[end - 1] for start, end in phrase_spans if end > start}
         # Sorted, since the first of equally frequent nouns counts: the order of a set changes from run to run.
-        nouns[number].update(sorted({singular(word) for word in last - FUNCTION_WORDS - NUMBERS if is_name(word)}))
+        nouns[image_index].update(sorted({singular(word) for word in last - FUNCTION_WORDS - NUMBERS if is_name(word)}))
     return nouns

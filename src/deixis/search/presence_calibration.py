@@ -76,10 +76,12 @@ def question_features(
     columns = np.array([question.image for question in questions], int)
     scores = np.empty(len(questions))
     for start in range(0, len(phrases), BATCH):
-        own = (rows >= start) & (rows < start + BATCH)
+        in_part = (rows >= start) & (rows < start + BATCH)
         part = query_scores(model, asked[start : start + BATCH], pictures)
-        scores[own] = part[rows[own] - start, columns[own]]
-    known = np.array([(each.commonness, each.several) for each in asked], float).reshape(-1, 2)
+        scores[in_part] = part[rows[in_part] - start, columns[in_part]]
+    known = np.array([(asked_phrasing.commonness, asked_phrasing.several) for asked_phrasing in asked], float).reshape(
+        -1, 2
+    )
     return np.column_stack([scores, known[rows]])
 
 
@@ -87,36 +89,36 @@ def phrase_questions(
     vocabulary: Vocabulary, images: Sequence[Image], random: np.random.Generator
 ) -> list[PhraseQuestion]:
     """Phrases that images show and phrases that they do not."""
-    own, words = _phrases(vocabulary, images)
-    everything = [phrase for phrases in own for phrase, _ in phrases]
+    shown, words = _phrases(vocabulary, images)
+    everything = [phrase for phrases in shown for phrase, _ in phrases]
     by_type = defaultdict[str, list[Tokens]](list)
-    for phrases in own:
+    for phrases in shown:
         for phrase, entity_type in phrases:
             by_type[entity_type].append(phrase)
     questions: list[PhraseQuestion] = []
-    for number, phrases in enumerate(own):
-        for place in random.permutation(len(phrases))[:PHRASES].tolist():
-            phrase, entity_type = phrases[place]
-            questions.append(PhraseQuestion(number, " ".join(phrase), "shown"))
+    for image_index, phrases in enumerate(shown):
+        for index in random.permutation(len(phrases))[:PHRASES].tolist():
+            phrase, entity_type = phrases[index]
+            questions.append(PhraseQuestion(image_index, " ".join(phrase), "shown"))
             others: tuple[tuple[Kind, list[Tokens]], ...] = (("any", everything), ("same type", by_type[entity_type]))
             for kind, pool in others:
                 other = pool[random.integers(len(pool))]
-                if singular(other[-1]) not in words[number]:
-                    questions.append(PhraseQuestion(number, " ".join(other), kind))
+                if singular(other[-1]) not in words[image_index]:
+                    questions.append(PhraseQuestion(image_index, " ".join(other), kind))
     return questions
 
 
 def _phrases(vocabulary: Vocabulary, images: Sequence[Image]) -> tuple[list[list[tuple[Tokens, str]]], list[set[str]]]:
     """For each image the noun phrases of its captions with their entity types, and all words in the singular."""
-    sentences = [(number, tokens_of(caption)) for number, image in enumerate(images) for caption in image.captions]
+    sentences = [(index, tokens_of(caption)) for index, image in enumerate(images) for caption in image.captions]
     spans = Chunker.load().phrases_of([tokens for _, tokens in sentences])
     entity_types = EntityTypes.load()
     phrases: list[list[tuple[Tokens, str]]] = [[] for _ in images]
     words: list[set[str]] = [set() for _ in images]
-    for (number, tokens), own in zip(sentences, spans, strict=True):
-        words[number].update(map(singular, tokens))
-        for (start, end), types in zip(own, entity_types.types_in(tokens, own), strict=True):
+    for (image_index, tokens), phrase_spans in zip(sentences, spans, strict=True):
+        words[image_index].update(map(singular, tokens))
+        for (start, end), types in zip(phrase_spans, entity_types.types_in(tokens, phrase_spans), strict=True):
             phrase = tokens[start:end]
             if phrase and is_name(phrase[-1]) and NOT_VISUAL not in types and all(map(vocabulary.__contains__, phrase)):
-                phrases[number].append((phrase, min(types, default="")))
+                phrases[image_index].append((phrase, min(types, default="")))
     return phrases, words

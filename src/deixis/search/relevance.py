@@ -70,8 +70,8 @@ def threshold(
     Args:
         worst: `(terms,)`, the `worst_word` of each; 0 for single words.
     """
-    found = moved.base + moved.best * best + moved.commonness * commonness + moved.several * several
-    return np.asarray(found + moved.worst_word * worst, np.float32)
+    limit = moved.base + moved.best * best + moved.commonness * commonness + moved.several * several
+    return np.asarray(limit + moved.worst_word * worst, np.float32)
 
 
 def list_ends(

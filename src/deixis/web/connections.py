@@ -55,10 +55,14 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         self._expect_head()
         if len(self.connections) > self.most:
-            others = [each for each in self.connections if isinstance(each, BoundedProtocol) and each.keeps_waiting]
+            others = [
+                connection
+                for connection in self.connections
+                if isinstance(connection, BoundedProtocol) and connection.keeps_waiting
+            ]
             _logger.warning("more than %d connections: closing those that keep the server waiting", self.most)
             # Without another, it is this one that has waited for longest.
-            min(others, key=lambda each: each._waits_since, default=self).close_now()
+            min(others, key=lambda connection: connection._waits_since, default=self).close_now()
 
     @property
     def keeps_waiting(self) -> bool:
@@ -140,5 +144,5 @@ def quiet_logs() -> None:
     once = OnceAMinute()
     for name in (__name__, "uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
-        if not any(isinstance(each, OnceAMinute) for each in logger.filters):
+        if not any(isinstance(log_filter, OnceAMinute) for log_filter in logger.filters):
             logger.addFilter(once)

@@ -56,13 +56,13 @@ def document(
             _, components = msgspec.json.schema_components(
                 [*records, Problem], ref_template="#/components/schemas/{name}"
             )
-            own = schema.setdefault("components", {})
-            own["schemas"] = {**own.get("schemas", {}), **components}
-            own["securitySchemes"] = dict(schemes)
-            schema["security"] = [dict(each) for each in security]
+            schema_components = schema.setdefault("components", {})
+            schema_components["schemas"] = {**schema_components.get("schemas", {}), **components}
+            schema_components["securitySchemes"] = dict(schemes)
+            schema["security"] = [dict(scheme) for scheme in security]
             for operations in schema["paths"].values():
                 if reading and "get" in operations:
-                    operations["get"].setdefault("security", [dict(each) for each in reading])
+                    operations["get"].setdefault("security", [dict(scheme) for scheme in reading])
             app.openapi_schema = schema
         return app.openapi_schema
 

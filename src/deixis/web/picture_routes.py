@@ -73,8 +73,8 @@ async def pictures(request: Request, only: Only, count: Count = 24, offset: Offs
     state = state_of(request)
     collection = state.desk.engine.collection
     ids = await state.decoding(lambda: collection.listed(only))
-    found = (listed_picture(collection, each, only) for each in ids[offset : offset + count].tolist())
-    return reply(Listing([Listed(*each) for each in found if each], len(ids), offset + count < len(ids)))
+    listed = (listed_picture(collection, picture_id, only) for picture_id in ids[offset : offset + count].tolist())
+    return reply(Listing([Listed(*fields) for fields in listed if fields], len(ids), offset + count < len(ids)))
 
 
 @router.get("/folders", responses=replies(Folders))
@@ -105,11 +105,11 @@ async def picture_info(request: Request, picture: PictureKey) -> Response:
     """The files that hold an indexed picture, its size, and when it was taken."""
     state = state_of(request)
     collection = state.desk.engine.collection
-    number = picture_of(collection, picture)
+    picture_id = picture_of(collection, picture)
     width, height = size_of(await state.decoding(lambda: picture_file(collection, picture)))
-    paths = [shown(path) for path in collection.paths(number)]
-    by_camera = bool(collection.details(number).taken)
-    return reply(PictureInfo(picture, paths, width, height, collection.date(number), by_camera))
+    paths = [shown(path) for path in collection.paths(picture_id)]
+    by_camera = bool(collection.details(picture_id).taken)
+    return reply(PictureInfo(picture, paths, width, height, collection.date(picture_id), by_camera))
 
 
 @router.get(
@@ -224,7 +224,7 @@ async def duplicates(request: Request, count: Count = 50, offset: Offset = 0) ->
     groups = await state.drawing(lambda: state.duplicates.of(collection))
     part = groups[offset : offset + count]
     copies = [
-        [Copy(key, shown(each.path), *each[2:]) for each in group if (key := collection.key(each.picture))]
+        [Copy(key, shown(copy.path), *copy[2:]) for copy in group if (key := collection.key(copy.picture))]
         for group in part
     ]
     return reply(Duplicates(copies, len(groups)))

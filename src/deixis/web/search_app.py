@@ -72,8 +72,8 @@ async def healthz() -> Response:
 
 @open_routes.get("/metrics", dependencies=[Depends(admitted)], include_in_schema=False)
 async def metrics(request: Request) -> Response:
-    found: Metrics = request.app.state.metrics
-    return Response(found.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    server_metrics: Metrics = request.app.state.metrics
+    return Response(server_metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @open_routes.get("/api/openapi.json", dependencies=[Depends(admitted)], include_in_schema=False)

@@ -159,11 +159,11 @@ class Desk:
     def _answer_all(self) -> None:
         while (question := self._questions.get()) is not None:
             asked = [question, *self._others()]
-            asked = [each for each in asked if each.answer.set_running_or_notify_cancel()]
-            for engine in {id(each.engine): each.engine for each in asked}.values():
-                own = sorted((each for each in asked if each.engine is engine), key=Question.length)
-                for start in range(0, len(own), BATCH):
-                    self._answer(engine, own[start : start + BATCH])
+            asked = [waiting for waiting in asked if waiting.answer.set_running_or_notify_cancel()]
+            for engine in {id(waiting.engine): waiting.engine for waiting in asked}.values():
+                questions = sorted((waiting for waiting in asked if waiting.engine is engine), key=Question.length)
+                for start in range(0, len(questions), BATCH):
+                    self._answer(engine, questions[start : start + BATCH])
 
     def _others(self) -> Iterator[Question]:
         """What waits beside the first question."""
@@ -193,31 +193,31 @@ class Desk:
             question.answer.set_result(answer)
 
     def _answers(self, engine: SearchEngine, batch: Sequence[Question]) -> list[Answered]:
-        kept = [self._rankings.find(question.key()) for question in batch]
+        ranked_before = [self._rankings.find(question.key()) for question in batch]
         # One picture more says whether there are more.
         wanted = [part.start + part.most + 2 for part in (question.part for question in batch)]
         lacking = [
-            number
-            for number, (ranked, count) in enumerate(zip(kept, wanted, strict=True))
+            position
+            for position, (ranked, count) in enumerate(zip(ranked_before, wanted, strict=True))
             if ranked is None or len(ranked.ranking.ids) < count
         ]
-        terms = dict(zip(lacking, _terms(engine, [batch[number] for number in lacking]), strict=True))
-        new = [number for number in lacking if kept[number] is None]
-        within = [engine.passing(batch[number].part.only) for number in new]
-        rankings = engine.rank([terms[number] for number in new], FIRST, within)
-        for number, own, ranking in zip(new, within, rankings, strict=True):
+        terms = dict(zip(lacking, _terms(engine, [batch[position] for position in lacking]), strict=True))
+        new = [position for position in lacking if ranked_before[position] is None]
+        within = [engine.passing(batch[position].part.only) for position in new]
+        rankings = engine.rank([terms[position] for position in new], FIRST, within)
+        for index, within_ids, ranking in zip(new, within, rankings, strict=True):
             # A filter leaves few enough pictures to rank them all.
-            depth = DEEPEST if own is not None else FIRST
+            depth = DEEPEST if within_ids is not None else FIRST
             while _mostly_matches(ranking) and depth < min(DEEPEST, len(engine.collection)):
                 depth *= DEEPER
-                (ranking,) = engine.rank([terms[number]], depth)
-            kept[number] = _Ranked(ranking, depth)
+                (ranking,) = engine.rank([terms[index]], depth)
+            ranked_before[index] = _Ranked(ranking, depth)
         answers = []
-        for number, question in enumerate(batch):
-            ranked = kept[number]
+        for index, question in enumerate(batch):
+            ranked = ranked_before[index]
             assert ranked is not None
-            if number in terms:
-                ranked = _extended(engine, terms[number], ranked, wanted[number])
+            if index in terms:
+                ranked = _extended(engine, terms[index], ranked, wanted[index])
                 self._rankings.put(question.key(), ranked)
             answers.append(_answered(question, ranked.ranking))
         return answers
@@ -261,7 +261,7 @@ def _ready(engine: SearchEngine) -> SearchEngine:
 
 def _terms(engine: SearchEngine, batch: Sequence[Question]) -> list[Terms]:
     words = [question for question in batch if question.query is not None]
-    encoded = iter(engine.terms([each.query for each in words if each.query], [each.example for each in words]))
+    encoded = iter(engine.terms([term.query for term in words if term.query], [term.example for term in words]))
     terms: list[Terms] = []
     for question in batch:
         if question.query is not None:
@@ -292,10 +292,10 @@ def _extended(engine: SearchEngine, terms: Terms, ranked: _Ranked, wanted: int) 
 def _answered(question: Question, ranking: Ranking) -> Answered:
     ids, odds, (most, start, _, without) = ranking.ids, ranking.odds, question.part
     if without is not None:
-        kept = ids != without
-        ids, odds = ids[kept], odds[kept]
+        others = ids != without
+        ids, odds = ids[others], odds[others]
     part = slice(start, start + most)
     scores = likelihoods(odds[part]).tolist()
-    found = zip(ids[part].tolist(), scores, (odds[part] >= 0).tolist(), strict=True)
-    hits = [Found(picture, rounded_down(score), matches) for picture, score, matches in found]
+    rows = zip(ids[part].tolist(), scores, (odds[part] >= 0).tolist(), strict=True)
+    hits = [Found(picture, rounded_down(score), matches) for picture, score, matches in rows]
     return Answered(question.engine, hits, int((odds >= 0).sum()), len(ids) > start + most)

@@ -168,9 +168,9 @@ def _answer(answered: Answered, query: ParsedQuery | None, only: Filter) -> Answ
     collection = answered.engine.collection
     # Pictures that left the index meanwhile are left out.
     hits = [
-        Hit(*listed, found.score, found.relevant)
-        for found in answered.found
-        if (listed := listed_picture(collection, found.picture, only)) is not None
+        Hit(*listed, hit.score, hit.relevant)
+        for hit in answered.found
+        if (listed := listed_picture(collection, hit.picture, only)) is not None
     ]
     unknown = ([], "") if query is None else answered.engine.unknown(query)
     text = "" if query is None else query.text
@@ -187,16 +187,24 @@ async def _indexed(state: SearchState, key: str) -> tuple[tuple[int, int], Calla
 async def _grounding(
     state: SearchState, key: str, load: Callable[[], Picture], text: str, width: int, height: int
 ) -> Response:
-    found = await answer_of(state.sight.ground(key, load, text))
+    groundings = await answer_of(state.sight.ground(key, load, text))
     phrases = [
-        Grounded(each.phrase, each.start, each.end, each.box, list(each.boxes), each.score, each.presence)
-        for each in found
+        Grounded(
+            grounding.phrase,
+            grounding.start,
+            grounding.end,
+            grounding.box,
+            list(grounding.boxes),
+            grounding.score,
+            grounding.presence,
+        )
+        for grounding in groundings
     ]
     return reply(Grounding(text, width, height, phrases))
 
 
 async def _description(state: SearchState, key: str, load: Callable[[], Picture]) -> Response:
     described = await answer_of(state.sight.describe(key, load))
-    captions = [Caption(each.sentence, each.score) for each in described.captions]
-    regions = [RegionPhrase(each.box, each.phrase, each.score) for each in described.phrases]
+    captions = [Caption(caption.sentence, caption.score) for caption in described.captions]
+    regions = [RegionPhrase(phrase.box, phrase.phrase, phrase.score) for phrase in described.phrases]
     return reply(Described(*described.size, captions, regions))

@@ -54,8 +54,8 @@ class Hosts:
 
     def __init__(self, host: str, others: Sequence[str] = ()) -> None:
         self._any_address = not is_loopback(host)
-        own = [socket.gethostname(), socket.getfqdn()] if self._any_address else []
-        self._names = {name.lower() for name in ("localhost", "127.0.0.1", "::1", host, *own, *others)}
+        host_names = [socket.gethostname(), socket.getfqdn()] if self._any_address else []
+        self._names = {name.lower() for name in ("localhost", "127.0.0.1", "::1", host, *host_names, *others)}
 
     def __contains__(self, header: str) -> bool:
         """Whether a `Host` header names this server; at which port does not matter (it may be forwarded)."""
@@ -133,8 +133,8 @@ class Guard:
             # Whoever asked learns nothing of the inside; the log does.
             logging.getLogger(__name__).exception("%s %s", scope["method"], scope["path"])
             if not started:
-                problem = JSONResponse({"error": "something went wrong at the server; try again"}, 500)
-                await problem(scope, receive, send_guarded)
+                response = JSONResponse({"error": "something went wrong at the server; try again"}, 500)
+                await response(scope, receive, send_guarded)
 
     def _misdirected(self, headers: Headers) -> JSONResponse | None:
         if self._hosts is None or headers.get("host", "") in self._hosts:

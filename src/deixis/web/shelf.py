@@ -29,8 +29,8 @@ class Shelf(Generic[Key, Value]):
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """The value of a key, made if it is not there; two threads may make it at once, and one is kept."""
-        if (found := self.find(key)) is not None:
-            return found
+        if (item := self.find(key)) is not None:
+            return item
         value = make()
         self.put(key, value)
         return value

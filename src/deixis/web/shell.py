@@ -85,7 +85,7 @@ async def _tell_refusal(request: Request, fault: Exception) -> Response:
 
 async def _tell_parameters(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, RequestValidationError)
-    problems = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in fault.errors())
+    problems = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in fault.errors())
     return _tell(request, problems, 422)
 
 

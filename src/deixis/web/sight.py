@@ -79,11 +79,11 @@ class Sight:
         if self.can_ground:
             looked = self._looked.get(key, lambda: self._model.look(picture))
             for caption in captions:
-                for each in self._model.ground(looked, caption.text):
-                    if each.phrase not in phrases or each.score > phrases[each.phrase].score:
-                        phrases[each.phrase] = each
-        shown = [each for each in phrases.values() if each.is_there]
-        return Captioned(picture.size, captions, sorted(shown, key=lambda each: -(each.presence or each.score)))
+                for grounding in self._model.ground(looked, caption.text):
+                    if grounding.phrase not in phrases or grounding.score > phrases[grounding.phrase].score:
+                        phrases[grounding.phrase] = grounding
+        shown = [phrase for phrase in phrases.values() if phrase.is_there]
+        return Captioned(picture.size, captions, sorted(shown, key=lambda phrase: -(phrase.presence or phrase.score)))
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)

@@ -41,13 +41,13 @@ def score_corpus(annotated: Corpus, truth: Corpus) -> dict[str, dict[str, float]
     overlaps: list[float] = []
     for image in annotated:
         gold = truth[image.id]
-        found, known = chain_of_mentions(image), chain_of_mentions(gold)
-        add_pairs(pairs, found, known)
-        add_b_cubed(b_cubed, found, known)
+        predicted, known = chain_of_mentions(image), chain_of_mentions(gold)
+        add_pairs(pairs, predicted, known)
+        add_b_cubed(b_cubed, predicted, known)
         matched = matches(image.boxes, gold.boxes)
         overlaps += matched
         _add(boxes, len(matched), len(image.boxes), len(gold.boxes))
-        for span, chain in found.items():
+        for span, chain in predicted.items():
             boxes_found = image.chain_boxes(chain)
             boxes_due = gold.chain_boxes(known[span]) if span in known else ()
             _add(linked, len(matches(boxes_found, boxes_due)), len(boxes_found), len(boxes_due))
@@ -67,31 +67,31 @@ def chain_of_mentions(image: Image) -> dict[Span, str]:
     return chains
 
 
-def add_pairs(tally: Tally, found: Mapping[Span, Hashable], truth: Mapping[Span, Hashable]) -> None:
+def add_pairs(tally: Tally, predicted: Mapping[Span, Hashable], truth: Mapping[Span, Hashable]) -> None:
     """Add the pairs of mentions in one chain, over the mentions that both sides have."""
-    both = found.keys() & truth.keys()
-    right = _pairs(Counter((found[m], truth[m]) for m in both))
-    _add(tally, right, _pairs(Counter(found[m] for m in both)), _pairs(Counter(truth[m] for m in both)))
+    both = predicted.keys() & truth.keys()
+    right = _pairs(Counter((predicted[m], truth[m]) for m in both))
+    _add(tally, right, _pairs(Counter(predicted[m] for m in both)), _pairs(Counter(truth[m] for m in both)))
 
 
-def add_b_cubed(tally: Tally, found: Mapping[Span, Hashable], truth: Mapping[Span, Hashable]) -> None:
+def add_b_cubed(tally: Tally, predicted: Mapping[Span, Hashable], truth: Mapping[Span, Hashable]) -> None:
     """Add B³: for each mention, the share of its chain that is right and the share of its true chain that was found."""
-    both = found.keys() & truth.keys()
-    joint = Counter((found[m], truth[m]) for m in both)
-    sizes, true_sizes = Counter(found[m] for m in both), Counter(truth[m] for m in both)
+    both = predicted.keys() & truth.keys()
+    joint = Counter((predicted[m], truth[m]) for m in both)
+    sizes, true_sizes = Counter(predicted[m] for m in both), Counter(truth[m] for m in both)
     for mention in both:
-        common = joint[found[mention], truth[mention]]
-        tally.right += common / sizes[found[mention]]
+        common = joint[predicted[mention], truth[mention]]
+        tally.right += common / sizes[predicted[mention]]
         tally.right_of_truth += common / true_sizes[truth[mention]]
     tally.found += len(both)
     tally.truth += len(both)
 
 
-def matches(found: tuple[Box, ...], truth: tuple[Box, ...]) -> list[float]:
+def matches(predicted: tuple[Box, ...], truth: tuple[Box, ...]) -> list[float]:
     """IoUs of boxes matched one to one, largest first, down to `OVERLAP`."""
-    if not found or not truth:
+    if not predicted or not truth:
         return []
-    overlap = iou_matrix(box_array(found), box_array(truth))
+    overlap = iou_matrix(box_array(predicted), box_array(truth))
     matched = []
     while (best := float(overlap.max())) >= OVERLAP:
         row, column = np.unravel_index(overlap.argmax(), overlap.shape)
@@ -104,8 +104,8 @@ def _pairs(counts: Counter[Hashable]) -> int:
     return sum(count * (count - 1) // 2 for count in counts.values())
 
 
-def _add(tally: Tally, right: int, found: int, truth: int) -> None:
+def _add(tally: Tally, right: int, predicted: int, truth: int) -> None:
     tally.right += right
     tally.right_of_truth += right
-    tally.found += found
+    tally.found += predicted
     tally.truth += truth

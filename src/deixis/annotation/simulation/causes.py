@@ -26,7 +26,7 @@ def count_causes(annotated: Corpus, truth: Corpus) -> Counter[str]:
 
 
 def _count_chain_causes(image: Image, gold: Image, causes: Counter[str]) -> None:
-    found, known = chain_of_mentions(image), chain_of_mentions(gold)
+    predicted, known = chain_of_mentions(image), chain_of_mentions(gold)
     members: dict[str, set[Span]] = {}
     for span, name in known.items():
         members.setdefault(name, set()).add(span)
@@ -41,11 +41,11 @@ def _count_chain_causes(image: Image, gold: Image, causes: Counter[str]) -> None
         if not chain_mentions:
             causes["chain without mention"] += 1
             continue
-        parts = {found[span] for span in chain_mentions}
+        parts = {predicted[span] for span in chain_mentions}
         if len(parts) > 1:
             causes[f"chain split: {_split_cause(chain_mentions, types)}"] += 1
-        if any(found[span] in parts and known[span] != chain.id for span in known):
-            causes[f"chain joined with another: {_join_cause(chain, parts, found, known, gold)}"] += 1
+        if any(predicted[span] in parts and known[span] != chain.id for span in known):
+            causes[f"chain joined with another: {_join_cause(chain, parts, predicted, known, gold)}"] += 1
         if any(flags[part] != (chain.scene, chain.no_box, bool(chain.boxes)) for part in parts):
             both = chain.scene and chain.no_box
             causes["flags: both set in the truth" if both else "flags: unexplained"] += 1
@@ -59,9 +59,9 @@ def _split_cause(mentions: set[Span], types: dict[Span, frozenset[str]]) -> str:
     return "unexplained"
 
 
-def _join_cause(chain: Chain, parts: set[str], found: dict[Span, str], known: dict[Span, str], gold: Image) -> str:
+def _join_cause(chain: Chain, parts: set[str], predicted: dict[Span, str], known: dict[Span, str], gold: Image) -> str:
     """`merging` if all joined chains have boxes: chains with equal boxes after merging become one."""
-    others = {known[span] for span in known if found[span] in parts} - {chain.id}
+    others = {known[span] for span in known if predicted[span] in parts} - {chain.id}
     return "merging" if chain.boxes and all(gold.chain_boxes(other) for other in others) else "unexplained"
 
 
@@ -100,7 +100,7 @@ def _never_merge(owners: list[frozenset[str]]) -> bool:
 
 def _mention_types(gold: Image) -> dict[Span, frozenset[str]]:
     return {
-        (number, phrase.start, phrase.end): frozenset(phrase.types)
-        for number, caption in enumerate(gold.captions)
+        (index, phrase.start, phrase.end): frozenset(phrase.types)
+        for index, caption in enumerate(gold.captions)
         for phrase in caption.phrases
     }

@@ -69,8 +69,8 @@ def score_links(corpus: Corpus, decide: Decide) -> tuple[dict[str, dict[str, flo
         answers = _Answering(decide(document))
         chains, _ = link_mentions(document.mentions, answers)
         asked += answers.asked
-        found = {(m.caption, m.start, m.end): number for number, chain in enumerate(chains) for m in chain}
+        predicted = {(m.caption, m.start, m.end): index for index, chain in enumerate(chains) for m in chain}
         truth = chain_of_mentions(image)
-        add_pairs(pairs, found, truth)
-        add_b_cubed(b_cubed, found, truth)
+        add_pairs(pairs, predicted, truth)
+        add_b_cubed(b_cubed, predicted, truth)
     return {"pairs": pairs.figures(), "b_cubed": b_cubed.figures()}, asked

@@ -47,9 +47,9 @@ def replay(
     pool: dict[int, SimulatedWorker] = {}
 
     def hire(kind: str, behaviour: Behaviour) -> None:
-        number = workbench.add_worker(f"{kind} {len(outcome.kinds) + 1}")
-        outcome.kinds[number] = kind
-        pool[number] = SimulatedWorker(kind, behaviour, truths, Random(chance.getrandbits(64)))
+        worker_id = workbench.add_worker(f"{kind} {len(outcome.kinds) + 1}")
+        outcome.kinds[worker_id] = kind
+        pool[worker_id] = SimulatedWorker(kind, behaviour, truths, Random(chance.getrandbits(64)))
 
     for kind, (count, make) in population.items():
         for _ in range(count):
@@ -57,8 +57,8 @@ def replay(
     reviewer = workbench.add_worker("reviewer", "reviewer")
     while True:
         worked = _work(workbench, pool, outcome, chance)
-        for number in _shut_out(workbench, pool):
-            del pool[number]
+        for worker in _shut_out(workbench, pool):
+            del pool[worker]
             outcome.replaced += 1
             hire("replacement", careful(replacement_error))
             worked = True
@@ -82,15 +82,15 @@ def _work(workbench: Workbench, pool: Mapping[int, SimulatedWorker], outcome: Re
     numbers = list(pool)
     worked = 0
     while len(idle) < len(numbers) and worked < 2000:
-        number = chance.choice([n for n in numbers if n not in idle] if len(idle) > len(numbers) // 2 else numbers)
-        view = workbench.next_task(number)
+        worker = chance.choice([n for n in numbers if n not in idle] if len(idle) > len(numbers) // 2 else numbers)
+        view = workbench.next_task(worker)
         if view is None:
-            idle.add(number)
+            idle.add(worker)
             continue
         idle.clear()
         worked += 1
         try:
-            workbench.submit(number, view.token, pool[number].answer(view))
+            workbench.submit(worker, view.token, pool[worker].answer(view))
             outcome.judgments += 1
         except StaleTask:
             outcome.stale += 1

@@ -89,9 +89,9 @@ def run_study(
         figures["workers"] = _workers(workbench, outcome)
         finished = workbench.progress().finished
     counts = {"images": len(corpus), "finished": finished, "stale": outcome.stale, "replaced": outcome.replaced}
-    counts |= {f"fixes: {cause}": number for cause, number in sorted(outcome.fixes.items())}
+    counts |= {f"fixes: {cause}": count for cause, count in sorted(outcome.fixes.items())}
     if error == 0:
-        counts |= {f"causes: {cause}": number for cause, number in sorted(count_causes(annotated, corpus).items())}
+        counts |= {f"causes: {cause}": count for cause, count in sorted(count_causes(annotated, corpus).items())}
     return Study(figures, counts, outcome.finished)
 
 

@@ -248,7 +248,7 @@ class ConceptsOrderTask:
 
     def describe(self, batch: OrderBatch) -> str:
         images = self.data.image_of.cpu()[batch.pairs[:5]].tolist()
-        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+        return "sentences of images " + ", ".join(self.data.image_ids[image] for image in images) + ", …"
 
     def save(self, folder: Path) -> None:
         self.text.save(folder / TEXT)
@@ -306,9 +306,9 @@ def _out_of_fold_concepts(
         rest = corpus.with_images(image for image in corpus if image.id not in ids)
         folder = cached_run(RecipeFile("", learned), rest, [regions], device)
         network = _concept_model(folder, device).network
-        found = predicted_concepts(network, left_out, regions, recipe.regions, device, places=recipe.places)
-        rows = found.new_empty(len(data.image_ids), found.shape[1]) if rows is None else rows
-        rows[torch.tensor(chosen, device=found.device)] = found
+        predicted = predicted_concepts(network, left_out, regions, recipe.regions, device, places=recipe.places)
+        rows = predicted.new_empty(len(data.image_ids), predicted.shape[1]) if rows is None else rows
+        rows[torch.tensor(chosen, device=predicted.device)] = predicted
     assert rows is not None
     return rows
 
@@ -339,12 +339,14 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
         features = [] if recipe.features is None else [recipe.feature_recipe]
         if recipe.concepts:
             concepts = _concept_recipe(recipe.concepts)
-            own = kind_of(concepts.kind).features(concepts, Path(recipe.concepts))
-            if any(wanted.regions is None for wanted in own) and (recipe.regions or features not in ([], own)):
+            concept_features = kind_of(concepts.kind).features(concepts, Path(recipe.concepts))
+            if any(wanted.regions is None for wanted in concept_features) and (
+                recipe.regions or features not in ([], concept_features)
+            ):
                 raise DeixisError(
                     f"concepts: {recipe.concepts!r} has no regions: set regions = 0, and give the context its features"
                 )
-            features += own if own != features else []
+            features += concept_features if concept_features != features else []
         return features
 
     def task(

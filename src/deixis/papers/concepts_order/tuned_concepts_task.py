@@ -128,8 +128,8 @@ class TunedConceptTask:
         return Loss(concept_loss(logits, self.labels[batch.rows], self.recipe.loss))
 
     def validate(self) -> Mapping[str, float]:
-        found = self.module.concepts.confidences(self._vectors(self.held_out_pixels)).cpu().numpy()
-        return {"map.whole": float(np.nanmean(concept_precision(found, self._labels(self.held_out))))}
+        confidences = self.module.concepts.confidences(self._vectors(self.held_out_pixels)).cpu().numpy()
+        return {"map.whole": float(np.nanmean(concept_precision(confidences, self._labels(self.held_out))))}
 
     def describe(self, batch: PictureBatch) -> str:
         return "images " + ", ".join(self.data.images[row].id for row in batch.rows[:5].tolist()) + ", …"

@@ -181,9 +181,9 @@ class Captioner(nn.Module):
         words, chances = [], []
         numbers = torch.arange(self.output.out_features, device=pictures.device)
         never = (numbers == PAD) | (numbers == UNKNOWN) | (numbers == START)
-        for place in range(longest + 1):
+        for position in range(longest + 1):
             logits = self.output(self.dropout(hidden)).float()
-            log_p = logits.masked_fill(never if place else never | (numbers == END), -torch.inf).log_softmax(-1)
+            log_p = logits.masked_fill(never if position else never | (numbers == END), -torch.inf).log_softmax(-1)
             # The largest after Gumbel noise is a draw, and unlike `multinomial` does not wait for the GPU.
             noise = torch.empty_like(log_p).exponential_().log()
             word = (log_p.detach() - noise).argmax(-1, keepdim=True)

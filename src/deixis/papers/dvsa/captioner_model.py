@@ -115,7 +115,7 @@ class CaptionerModel(FeatureModel):
 
     def _inputs(self, images: Sequence[ImageInput]) -> Array:
         features = self.features_of(images)
-        return np.concatenate([captioner_input(each.image[None], each.image, self.context) for each in features])
+        return np.concatenate([captioner_input(stored.image[None], stored.image, self.context) for stored in features])
 
     def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
         """The words whose vectors have the largest cosine with a word's, and these cosines."""

@@ -99,8 +99,8 @@ class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def builds_on(self) -> tuple[str, ...]:
-        own = (*((self.aligner,) if self.pairs == "regions" else ()), *((self.start,) if self.start else ()))
-        return (*own, *super().builds_on)
+        runs = (*((self.aligner,) if self.pairs == "regions" else ()), *((self.start,) if self.start else ()))
+        return (*runs, *super().builds_on)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,13 +192,13 @@ class CaptioningTask:
         pictures = inputs.repeat_interleave(samples)
         ids, chances = network.sample(data.inputs[pictures].float(), self.recipe.decoding.longest)
         with torch.no_grad():
-            rewards = own = self._reward(ids, pictures)
+            rewards = fit = self._reward(ids, pictures)
             if reward.others:
                 # Captions of the picture that is next in the batch.
-                rewards = own - reward.others * self._reward(ids, inputs.roll(1).repeat_interleave(samples))
+                rewards = fit - reward.others * self._reward(ids, inputs.roll(1).repeat_interleave(samples))
             weights = advantages(rewards.view(-1, samples)).view(-1, 1)
         critical = -(weights * chances).sum() / (ids != PAD).sum()
-        parts = {"cider_d": own.mean(), "likelihood": likelihood.detach()}
+        parts = {"cider_d": fit.mean(), "likelihood": likelihood.detach()}
         return Loss(critical + reward.likelihood * likelihood, parts)
 
     def validate(self) -> Mapping[str, float]:
@@ -218,7 +218,7 @@ class CaptioningTask:
 
     def describe(self, batch: CaptionBatch) -> str:
         images = self.data.image_of[batch.texts[:5].cpu().numpy()].tolist()
-        return "texts of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+        return "texts of images " + ", ".join(self.data.image_ids[image] for image in images) + ", …"
 
     def save(self, folder: Path) -> None:
         self.text.save(folder / TEXT)
@@ -240,11 +240,11 @@ def caption_data(
     """Pictures and their captions; with an aligner, its regions and their snippets."""
     inputs, input_of, image_of, texts = list[np.ndarray](), list[int](), list[int](), list[Tokens]()
     rows = 0
-    for number, (image, features) in enumerate(zip(images, store_images(store, (i.id for i in images)), strict=True)):
+    for index, (image, features) in enumerate(zip(images, store_images(store, (i.id for i in images)), strict=True)):
         captions = [tokens_of(caption) for caption in image.captions]
         if aligner is None:
             inputs.append(features.image[None])
-            input_of += [number] * len(captions)
+            input_of += [index] * len(captions)
             texts += captions
         else:
             inputs.append(captioner_input(with_picture(features, aligner.regions)[0], features.image, context))
@@ -254,7 +254,7 @@ def caption_data(
                         input_of.append(rows + snippet.region)
                         texts.append(words)
         rows += len(inputs[-1])
-        image_of += [number] * (len(texts) - len(image_of))
+        image_of += [index] * (len(texts) - len(image_of))
     return CaptionData(
         inputs=torch.from_numpy(np.concatenate(inputs)).to(device),
         ids=torch.from_numpy(text_ids(vocabulary, texts)).to(device),

@@ -28,13 +28,13 @@ def coloured_things(captions: Sequence[Tokens]) -> Indices:
     [0, -1, 0]
     """
     numbers: dict[str, int] = {}
-    found = np.full(len(captions), -1, np.int64)
+    thing_of = np.full(len(captions), -1, np.int64)
     for row, caption in enumerate(captions):
         things = (thing for colour, thing in pairwise(caption) if colour in COLOURS and thing not in EMPTY)
         thing = next(things, None)
         if thing is not None:
-            found[row] = numbers.setdefault(thing, len(numbers))
-    return found
+            thing_of[row] = numbers.setdefault(thing, len(numbers))
+    return thing_of
 
 
 def grouped(things: Indices, size: int, random: np.random.Generator) -> Indices:
@@ -47,7 +47,10 @@ def grouped(things: Indices, size: int, random: np.random.Generator) -> Indices:
     by_thing = order[np.argsort(things[order], kind="stable")]
     bounds = np.flatnonzero(np.diff(things[by_thing])) + 1
     runs = [
-        run for own in np.split(by_thing, bounds) for run in np.split(own, np.arange(size, len(own), size)) if len(run)
+        run
+        for rows in np.split(by_thing, bounds)
+        for run in np.split(rows, np.arange(size, len(rows), size))
+        if len(run)
     ]
     return np.concatenate([runs[index] for index in random.permutation(len(runs))])
 

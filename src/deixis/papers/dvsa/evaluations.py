@@ -100,6 +100,6 @@ def training_figures(run: str | Path) -> dict[str, float]:
     """How a training began (mean losses of its first steps; section 5 of the supplement), and how it ended."""
     losses = [record.loss for record in read_log(run) if isinstance(record, StepRecord)]
     report = read_model(run).report
-    found = {f"loss_first_{steps}": float(np.mean(losses[:steps])) for steps in EARLY}
-    found |= {"perplexity": report.figures["perplexity"]} if "perplexity" in report.figures else {}
-    return found | {"best_epoch": report.epoch, "epochs": report.epochs, "seconds": report.seconds}
+    figures = {f"loss_first_{steps}": float(np.mean(losses[:steps])) for steps in EARLY}
+    figures |= {"perplexity": report.figures["perplexity"]} if "perplexity" in report.figures else {}
+    return figures | {"best_epoch": report.epoch, "epochs": report.epochs, "seconds": report.seconds}

@@ -44,7 +44,7 @@ class EdgeFragments:
 
     def __init__(self, text: TokenIds, relations: Iterable[str], dependencies: Dependencies) -> None:
         self.text, self.relations, self.dependencies = text, tuple(relations), dependencies
-        self._relation_ids = {relation: number for number, relation in enumerate(self.relations, start=1)}
+        self._relation_ids = {relation: index for index, relation in enumerate(self.relations, start=1)}
 
     @classmethod
     def of(cls, text: TokenIds, captions: Sequence[Tokens], dependencies: Dependencies) -> EdgeFragments:

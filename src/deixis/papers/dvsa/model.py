@@ -197,8 +197,8 @@ class AlignmentModel(FeatureModel):
             for text, vectors in zip(part, self._read(part), strict=True):
                 for word, length in zip(text, np.linalg.norm(vectors, axis=1).tolist(), strict=True):
                     lengths[word].append(length)
-        found = [Magnitude(word, float(np.mean(values)), len(values)) for word, values in lengths.items()]
-        frequent = [word for word in found if word.times >= minimum_count]
+        magnitudes = [Magnitude(word, float(np.mean(values)), len(values)) for word, values in lengths.items()]
+        frequent = [word for word in magnitudes if word.times >= minimum_count]
         return sorted(frequent, key=lambda word: (-word.magnitude, word.word))
 
     def longest_regions(

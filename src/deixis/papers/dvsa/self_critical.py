@@ -46,17 +46,17 @@ class CiderReward:
         words = self._spoken(ids)
         counts = torch.bincount(picture_of)
         order = picture_of.argsort(stable=True)
-        place = torch.arange(len(order), device=device) - (counts.cumsum(0) - counts)[picture_of[order]]
+        position = torch.arange(len(order), device=device) - (counts.cumsum(0) - counts)[picture_of[order]]
         #: By picture, its captions, padded with empty ones: (pictures, captions, longest).
         self.captions = words.new_full((len(counts), int(counts.max()), words.shape[1]), PAD)
-        self.captions[picture_of[order], place] = words[order]
+        self.captions[picture_of[order], position] = words[order]
         #: Of every order, n-grams in ascending order and the log of how many pictures have them.
         self._known: list[Tensor] = []
         self._rarity: list[Tensor] = []
         for grams in _grams(words):
-            found = grams != PAD
-            owners = picture_of[:, None].expand_as(grams)[found]
-            pairs = torch.unique(torch.stack([grams[found], owners]), dim=1)
+            real = grams != PAD
+            owners = picture_of[:, None].expand_as(grams)[real]
+            pairs = torch.unique(torch.stack([grams[real], owners]), dim=1)
             known, pictures = torch.unique_consecutive(pairs[0], return_counts=True)
             self._known.append(known)
             self._rarity.append(math.log(len(counts)) - pictures.float().log())
@@ -72,11 +72,13 @@ class CiderReward:
         for order, (said, wanted) in enumerate(zip(_grams(words), _grams(references), strict=True)):
             rarity, wanted_rarity = self._rarities(order, said), self._rarities(order, wanted)
             # How often each n-gram occurs in the sentence itself and in each caption.
-            own = _matches(said, said).sum(-1)
+            times_said = _matches(said, said).sum(-1)
             there = _matches(said[:, None], wanted).sum(-1)  # (sentences, captions, n-grams)
             # A sum over different n-grams: an n-gram that is said twice counts half at each place.
-            clipped = torch.minimum(own[:, None], there) * there * (rarity.square() / own.clamp(min=1))[:, None]
-            norm = (own * rarity.square()).sum(-1).sqrt()
+            clipped = (
+                torch.minimum(times_said[:, None], there) * there * (rarity.square() / times_said.clamp(min=1))[:, None]
+            )
+            norm = (times_said * rarity.square()).sum(-1).sqrt()
             wanted_norm = (_matches(wanted, wanted).sum(-1) * wanted_rarity.square()).sum(-1).sqrt()
             total += clipped.sum(-1) / (norm[:, None] * wanted_norm).clamp(min=1e-6)
         return 10 / ORDER * (total * penalty * real).sum(1) / real.sum(1)
@@ -88,14 +90,18 @@ class CiderReward:
 
     def _rarities(self, order: int, grams: Tensor) -> Tensor:
         known, rarity = self._known[order], self._rarity[order]
-        place = torch.searchsorted(known, grams).clamp(max=len(known) - 1)
-        found = torch.where(known[place] == grams, rarity[place], self._unseen)
-        return torch.where(grams == PAD, 0.0, found)
+        index = torch.searchsorted(known, grams).clamp(max=len(known) - 1)
+        rarities = torch.where(known[index] == grams, rarity[index], self._unseen)
+        return torch.where(grams == PAD, 0.0, rarities)
 
 
 def silent_ids(vocabulary: Vocabulary) -> list[int]:
     """The ids of punctuation, which caption metrics leave out."""
-    return [number for number in range(END + 1, len(vocabulary)) if not any(map(str.isalnum, vocabulary.token(number)))]
+    return [
+        token_id
+        for token_id in range(END + 1, len(vocabulary))
+        if not any(map(str.isalnum, vocabulary.token(token_id)))
+    ]
 
 
 def advantages(rewards: Tensor) -> Tensor:
@@ -106,14 +112,14 @@ def advantages(rewards: Tensor) -> Tensor:
 
 def _grams(words: Tensor) -> list[Tensor]:
     """Numbers `(…, longest)` of the n-grams of each order that begin at each place; PAD where there is none."""
-    found = [words]
+    grams = [words]
     for order in range(1, ORDER):
         following = torch.zeros_like(words)
         following[..., : words.shape[-1] - order] = words[..., order:]
         # Mixed into 63 bits: equal numbers of different n-grams are too rare to matter.
-        mixed = (found[-1] * 6364136223846793005 + following * 1442695040888963407) & 0x7FFFFFFFFFFFFFFF
-        found.append(torch.where(following == PAD, PAD, mixed.clamp(min=1)))
-    return found
+        mixed = (grams[-1] * 6364136223846793005 + following * 1442695040888963407) & 0x7FFFFFFFFFFFFFFF
+        grams.append(torch.where(following == PAD, PAD, mixed.clamp(min=1)))
+    return grams
 
 
 def _matches(first: Tensor, second: Tensor) -> Tensor:

@@ -130,7 +130,7 @@ def alignment_data(
     rows, present = stacked([with_picture(image, regions)[0] for image in features])
     captions: Sequence[Tokens] = tokens_of_captions(images)
     counts = torch.tensor([len(image.captions) for image in images])
-    strings = {caption: number for number, caption in enumerate(dict.fromkeys(map(tuple, captions)))}
+    strings = {caption: index for index, caption in enumerate(dict.fromkeys(map(tuple, captions)))}
     return AlignmentData(
         regions=rows.to(device),
         present=present.to(device),
@@ -215,7 +215,7 @@ class AlignmentTask:
 
     def describe(self, batch: AlignmentBatch) -> str:
         images = self.data.image_of[batch.captions[:5]].tolist()
-        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+        return "sentences of images " + ", ".join(self.data.image_ids[image] for image in images) + ", …"
 
     def save(self, folder: Path) -> None:
         self.fragments.save(folder / TEXT)

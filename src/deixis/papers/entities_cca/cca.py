@@ -143,10 +143,11 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if sums.count < 2:
             raise ValueError("a CCA needs at least 2 pairs, 1 sample was seen")
         x_parts, y_parts = self._parts()
-        found = canonical_directions(sums, components, ridge=self.ridge, x_parts=x_parts, y_parts=y_parts)
+        directions = canonical_directions(sums, components, ridge=self.ridge, x_parts=x_parts, y_parts=y_parts)
         x_mean, y_mean = torch.split(sums.mean, [sums.x_dimensions, sums.y_dimensions])
         correlations, *rest = (
-            part.cpu().numpy() for part in (found.correlations, x_mean, found.x_projection, y_mean, found.y_projection)
+            part.cpu().numpy()
+            for part in (directions.correlations, x_mean, directions.x_projection, y_mean, directions.y_projection)
         )
         self._projections = Projections(correlations, *(np.ascontiguousarray(part, np.float32) for part in rest))
         return self
@@ -199,11 +200,11 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._found(), Setting(float(self.power), float(self.ridge), self.n_samples_seen_, self.unit_x)
 
     def _restore(self, stored: Stored) -> Self:
-        found, setting = stored
-        self.n_components, self.power, self.ridge = len(found.correlations), setting.power, setting.ridge
+        fitted, setting = stored
+        self.n_components, self.power, self.ridge = len(fitted.correlations), setting.power, setting.ridge
         self.unit_x = setting.unit_x
-        self._sums, self._projections, self.n_samples_seen_ = None, found, setting.pairs
-        self.n_features_in_, self.n_features_y_ = len(found.x_mean), len(found.y_mean)
+        self._sums, self._projections, self.n_samples_seen_ = None, fitted, setting.pairs
+        self.n_features_in_, self.n_features_y_ = len(fitted.x_mean), len(fitted.y_mean)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -234,7 +235,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_consistent_length(x_rows, y_rows)
         sums = None if first else self._sums
         x_features, y_features = self._features("x"), self._features("y")
-        for number, (x, y) in enumerate(zip(self._blocks(x_rows), self._blocks(y_rows), strict=True)):
+        for index, (x, y) in enumerate(zip(self._blocks(x_rows), self._blocks(y_rows), strict=True)):
             x, y = x_features(x), y_features(y)
             if sums is None:
                 if self.dtype not in ("float64", "float32"):
@@ -244,7 +245,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             try:
                 sums.add(x, y)
             except ValueError as fault:
-                start = number * self.block
+                start = index * self.block
                 raise ValueError(f"{fault} within rows {start} to {start + len(x) - 1}") from None
         assert sums is not None
         self._sums, self._projections = sums, None
@@ -292,22 +293,22 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _encoder(self, view: Literal["x", "y"]) -> Callable[[Tensor], Tensor]:
         """The function from blocks of rows to unit embeddings, with its matrices on the device."""
-        found, device, features = self._found(), chosen_device(self.device), self._features(view)
-        mean, projection = (found.x_mean, found.x_projection) if view == "x" else (found.y_mean, found.y_projection)
+        fitted, device, features = self._found(), chosen_device(self.device), self._features(view)
+        mean, projection = (fitted.x_mean, fitted.x_projection) if view == "x" else (fitted.y_mean, fitted.y_projection)
         centre = torch.from_numpy(mean).to(device)
-        scaling = torch.from_numpy(found.correlations**self.power).to(device)
+        scaling = torch.from_numpy(fitted.correlations**self.power).to(device)
         matrix = (torch.from_numpy(projection).to(device) * scaling).float()
         return lambda block: torch.nn.functional.normalize((features(block.to(device)).float() - centre) @ matrix)
 
     def _encode(self, rows: NDArray[Any] | Tensor, view: Literal["x", "y"]) -> NDArray[np.float32]:
         encoder = self._encoder(view)
         encoded = np.empty((len(rows), len(self.correlations_)), dtype=np.float32)
-        for number, block in enumerate(self._blocks(rows)):
+        for index, block in enumerate(self._blocks(rows)):
             unit = encoder(block)
             if not torch.isfinite(unit).all():
-                start = number * self.block
+                start = index * self.block
                 raise ValueError(f"Input contains NaN or infinity within rows {start} to {start + len(block) - 1}")
-            encoded[number * self.block : number * self.block + len(block)] = unit.cpu().numpy()
+            encoded[index * self.block : index * self.block + len(block)] = unit.cpu().numpy()
         return encoded
 
 

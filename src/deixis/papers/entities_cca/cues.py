@@ -76,9 +76,9 @@ class PositionModel:
                     for name in types[chain.id]:
                         rows.setdefault(name, []).append(shape_features(boxes, (image.width, image.height)))
         self._mixtures = {
-            name: GaussianMixture(GAUSSIANS, random_state=seed).fit(np.concatenate(own))
-            for name, own in rows.items()
-            if len(own) >= FEWEST_BOXES
+            name: GaussianMixture(GAUSSIANS, random_state=seed).fit(np.concatenate(vectors))
+            for name, vectors in rows.items()
+            if len(vectors) >= FEWEST_BOXES
         }
 
     def score(self, types: Sequence[str], boxes: Floats, size: tuple[float, float]) -> Floats:
@@ -130,9 +130,9 @@ def named_class(words: Sequence[str], classes: Mapping[str, int]) -> int | None:
     for end in range(len(words), 0, -1):
         for length in (2, 1):
             name = " ".join(words[max(0, end - length) : end])
-            number = classes.get(name, classes.get(name.removesuffix("s")))
-            if number is not None:
-                return number
+            class_index = classes.get(name, classes.get(name.removesuffix("s")))
+            if class_index is not None:
+                return class_index
     return None
 
 
@@ -179,9 +179,9 @@ class CueLocalizer:
             cues[row, :, 2] = self._positions.score(query.phrase.types, boxes, size)
             if colours is not None:
                 cues[row, :, 3] = colour_cue(words, colours)
-            number = named_class(words, self._classes)
-            if chances is not None and number is not None:
-                cues[row, :, 4] = chances[:, number]
+            class_index = named_class(words, self._classes)
+            if chances is not None and class_index is not None:
+                cues[row, :, 4] = chances[:, class_index]
         return boxes, cues
 
     def fit(self, images: Iterable[Image], use: Sequence[str] = CUES) -> None:
@@ -192,8 +192,8 @@ class CueLocalizer:
             if not queries:
                 continue
             boxes, cues = self.cues(image, queries)
-            for row, own in enumerate(gold):
-                right = iou_matrix(boxes, merge(own)[None])[:, 0] >= RIGHT
+            for row, phrase_boxes in enumerate(gold):
+                right = iou_matrix(boxes, merge(phrase_boxes)[None])[:, 0] >= RIGHT
                 if right.any():
                     examples.append((cues[row], right))
         self.weights = learned_weights(examples, [CUES.index(name) for name in use])
@@ -220,7 +220,7 @@ def learned_weights(examples: Sequence[tuple[Floats, NDArray[np.bool_]]], use: S
             gradient += np.exp(scores - everything) @ cues - np.exp(scores[right] - correct) @ cues[right]
         return value / len(scaled), gradient / len(scaled)
 
-    found = minimize(loss, np.ones(len(use)), jac=True, method="L-BFGS-B", options={"maxiter": 50})
+    solution = minimize(loss, np.ones(len(use)), jac=True, method="L-BFGS-B", options={"maxiter": 50})
     weights = np.zeros(examples[0][0].shape[1])
-    weights[list(use)] = found.x / scale
+    weights[list(use)] = solution.x / scale
     return weights

@@ -183,13 +183,13 @@ class CorrelationFit:
 
         def figures() -> Mapping[str, float]:
             strings = cca.encode_y(data.strings)
-            found = check.figures(
+            reached = check.figures(
                 lambda rows: torch.from_numpy(cca.encode_x(rows)).to(self._device),
                 torch.from_numpy(strings).to(self._device),
             )
             if self.recipe.chosen_by == "ap_nms":
-                found["ap_nms"] = self._precision(cca, data, strings)
-            return found
+                reached["ap_nms"] = self._precision(cca, data, strings)
+            return reached
 
         return figures
 
@@ -199,9 +199,9 @@ class CorrelationFit:
         index_of = {phrase: index for index, phrase in enumerate(data.phrases)}
         first = (data.image_offsets[:-1] + data.drawn).tolist()
         proposals: dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
-        for number, image in enumerate(images):
-            end = min(int(data.image_offsets[number + 1]), first[number] + self.recipe.regions)
-            rows = slice(first[number], end)
+        for index, image in enumerate(images):
+            end = min(int(data.image_offsets[index + 1]), first[index] + self.recipe.regions)
+            rows = slice(first[index], end)
             proposals[image.id] = data.region_boxes[rows].cpu().numpy(), cca.encode_x(data.regions[rows].float())
 
         def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
@@ -221,8 +221,8 @@ class CorrelationFit:
         return figures
 
 
-def _phrase_blocks(data: PhraseData, kept: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    for pairs in torch.split(kept, BLOCK):
+def _phrase_blocks(data: PhraseData, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    for pairs in torch.split(rows, BLOCK):
         yield data.regions[data.pair_region[pairs]].float(), data.strings[data.pair_string[pairs]]
 
 

@@ -43,19 +43,24 @@ def correspondence_quality(run: str | Path, corpus: Corpus, **fields: Unpack[Res
     overlaps most with the picture's other regions.
     """
     start = time.monotonic()
-    found = read_correspondences(run)
-    places = _places(found)
-    known = set(found.image_ids)
+    correspondences = read_correspondences(run)
+    places = _places(correspondences)
+    known = set(correspondences.image_ids)
     images = [_measurable(image, places) for image in training_set(corpus) if image.id in known]
-    if not len(found.region):
+    if not len(correspondences.region):
         raise DeixisError(f"{run} was trained without rounds: it has no correspondences to measure")
     measured = {
-        f"round_{number}": {**_quality(found, region, images, places), "hierarchy": _hierarchy(found, number - 1)}
-        for number, region in enumerate(found.region, start=1)
+        f"round_{round_}": {
+            **_quality(correspondences, region, images, places),
+            "hierarchy": _hierarchy(correspondences, round_ - 1),
+        }
+        for round_, region in enumerate(correspondences.region, start=1)
     }
-    measured["whole_picture"] = _quality(found, np.zeros_like(found.region[0]), images, places)
-    measured["central_region"] = _quality(found, _central(found)[found.image], images, places)
-    counts = {"images": len(images), "mentions": len(found.image)}
+    measured["whole_picture"] = _quality(correspondences, np.zeros_like(correspondences.region[0]), images, places)
+    measured["central_region"] = _quality(
+        correspondences, _central(correspondences)[correspondences.image], images, places
+    )
+    counts = {"images": len(images), "mentions": len(correspondences.image)}
     counts["measured"] = sum(len(gold_queries(image)[0]) for image in images)
     return make_result(
         Protocol("phrase-region correspondences", "none: one region a phrase", {"boxes": "merged", "iou": IOU}),
@@ -63,42 +68,50 @@ def correspondence_quality(run: str | Path, corpus: Corpus, **fields: Unpack[Res
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, "train"),
         counts=counts,
-        box_supervision=_supervision(run, found, measured["whole_picture"]["overall"]["upper_bound"]),
+        box_supervision=_supervision(run, correspondences, measured["whole_picture"]["overall"]["upper_bound"]),
         **fields,
     )
 
 
-def _supervision(run: str | Path, found: FoundRegions, upper_bound: float) -> BoxSupervision:
+def _supervision(run: str | Path, correspondences: FoundRegions, upper_bound: float) -> BoxSupervision:
     """What the run's features, training and choices saw of annotated boxes, and the upper bound of the candidates.
 
     The recipes' temperature above 0 was chosen with annotated boxes of the validation split.
     """
     plan = read_plan(run)
     # The store of annotated regions is only for evaluation.
-    own = next(each for each in plan.features if each.proposals != "chains")
-    proposals = (own.proposals, bool(own.proposals_saw_boxes)) if own.proposals else None
-    seen = boxes_seen((own.backbone or "(unnamed)", False), proposals, plan.learns_from_boxes)
+    features = next(stored for stored in plan.features if stored.proposals != "chains")
+    proposals = (features.proposals, bool(features.proposals_saw_boxes)) if features.proposals else None
+    seen = boxes_seen((features.backbone or "(unnamed)", False), proposals, plan.learns_from_boxes)
     chosen = f"; {CHOSEN_BY_BOXES}" if plan.recipe["alternation"]["temperature"] else ""
     return msgspec.structs.replace(
         seen,
         statement=seen.statement + chosen,
-        regions=int(np.diff(found.offsets).max()),
+        regions=int(np.diff(correspondences.offsets).max()),
         upper_bound=upper_bound,
     )
 
 
-def _central(found: FoundRegions) -> NDArray[np.int16]:
+def _central(correspondences: FoundRegions) -> NDArray[np.int16]:
     """By image, the candidate that overlaps most with all of them."""
-    own = (found.candidates[first:last].astype(np.float64) for first, last in itertools.pairwise(found.offsets))
-    return np.array([iou_matrix(boxes, boxes).sum(0).argmax() for boxes in own], np.int16)
+    candidates = (
+        correspondences.candidates[first:last].astype(np.float64)
+        for first, last in itertools.pairwise(correspondences.offsets)
+    )
+    return np.array([iou_matrix(boxes, boxes).sum(0).argmax() for boxes in candidates], np.int16)
 
 
-def _places(found: FoundRegions) -> dict[Place, int]:
+def _places(correspondences: FoundRegions) -> dict[Place, int]:
     """The index of the mention at each position."""
     return {
-        (found.image_ids[image], caption, first, last): mention
+        (correspondences.image_ids[image], caption, first, last): mention
         for mention, (image, caption, (first, last)) in enumerate(
-            zip(found.image.tolist(), found.caption.tolist(), found.spans.tolist(), strict=True)
+            zip(
+                correspondences.image.tolist(),
+                correspondences.caption.tolist(),
+                correspondences.spans.tolist(),
+                strict=True,
+            )
         )
     }
 
@@ -113,17 +126,18 @@ class ShownCaption(NamedTuple):
 
 def shown_captions(run: str | Path, corpus: Corpus, count: int, random: np.random.Generator) -> list[ShownCaption]:
     """At most `count` random captions among those with two or more phrases that can be measured."""
-    found = read_correspondences(run)
-    places = _places(found)
-    boxes = found.boxes
-    known = set(found.image_ids)
+    correspondences = read_correspondences(run)
+    places = _places(correspondences)
+    boxes = correspondences.boxes
+    known = set(correspondences.image_ids)
     worth: list[tuple[Image, Caption, list[tuple[int, Phrase]]]] = []
     for image in training_set(corpus):
-        for number, caption in enumerate(image.captions if image.id in known else ()):
+        for caption_index, caption in enumerate(image.captions if image.id in known else ()):
             mentions = [
                 (places[place], phrase)
                 for phrase in caption.phrases
-                if (place := (image.id, number, phrase.start, phrase.end)) in places and image.chain_boxes(phrase.chain)
+                if (place := (image.id, caption_index, phrase.start, phrase.end)) in places
+                and image.chain_boxes(phrase.chain)
             ]
             if len(mentions) >= 2:
                 worth.append((image, caption, mentions))
@@ -133,11 +147,14 @@ def shown_captions(run: str | Path, corpus: Corpus, count: int, random: np.rando
             image,
             caption,
             tuple(
-                tuple(_found(image, phrase, boxes[number, row], found.confidence[number, row]) for row, phrase in own)
-                for number in range(len(found.region))
+                tuple(
+                    _found(image, phrase, boxes[round_index, row], correspondences.confidence[round_index, row])
+                    for row, phrase in phrase_boxes
+                )
+                for round_index in range(len(correspondences.region))
             ),
         )
-        for image, caption, own in (worth[row] for row in sorted(chosen.tolist()))
+        for image, caption, phrase_boxes in (worth[row] for row in sorted(chosen.tolist()))
     ]
 
 
@@ -152,23 +169,25 @@ def _measurable(image: Image, places: dict[Place, int]) -> Image:
     captions = [
         msgspec.structs.replace(
             caption,
-            phrases=tuple(each for each in caption.phrases if (image.id, number, each.start, each.end) in places),
+            phrases=tuple(
+                phrase for phrase in caption.phrases if (image.id, index, phrase.start, phrase.end) in places
+            ),
         )
-        for number, caption in enumerate(image.captions)
+        for index, caption in enumerate(image.captions)
     ]
     return msgspec.structs.replace(image, captions=tuple(captions))
 
 
 def _quality(
-    found: FoundRegions, region: NDArray[np.int16], images: Sequence[Image], places: dict[Place, int]
+    correspondences: FoundRegions, region: NDArray[np.int16], images: Sequence[Image], places: dict[Place, int]
 ) -> dict[str, Any]:
     """Percentages for these candidates `(mentions,)`."""
-    rows = {image_id: place for place, image_id in enumerate(found.image_ids)}
+    rows = {image_id: index for index, image_id in enumerate(correspondences.image_ids)}
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         """The image's candidates; the chosen one has the score 1, the others 0."""
-        place = rows[image.id]
-        boxes = found.candidates[found.offsets[place] : found.offsets[place + 1]]
+        index = rows[image.id]
+        boxes = correspondences.candidates[correspondences.offsets[index] : correspondences.offsets[index + 1]]
         scores = np.zeros((len(queries), len(boxes)))
         captions = {caption: caption_number for caption_number, caption in enumerate(image.captions)}
         for line, (caption, phrase) in zip(scores, queries, strict=True):
@@ -187,11 +206,11 @@ def _figures(row: LocalizationRow) -> dict[str, float]:
     return {"instances": row.instances, "right": right, "upper_bound": row.upper_bound, **share}
 
 
-def _hierarchy(found: FoundRegions, number: int) -> dict[str, float]:
+def _hierarchy(correspondences: FoundRegions, round_index: int) -> dict[str, float]:
     """Percent of a phrase's region inside that of the phrase around it, and inside those of phrases beside it."""
-    boxes = found.boxes[number]
+    boxes = correspondences.boxes[round_index]
     figures: dict[str, float] = {}
-    for name, pairs in (("inside", _nested(found)), ("beside", _side_by_side(found))):
+    for name, pairs in (("inside", _nested(correspondences)), ("beside", _side_by_side(correspondences))):
         inner, outer = boxes[pairs[:, 0]], boxes[pairs[:, 1]]
         shared = np.minimum(inner[:, 2:], outer[:, 2:]) - np.maximum(inner[:, :2], outer[:, :2])
         area = (inner[:, 2:] - inner[:, :2]).prod(1)
@@ -202,31 +221,31 @@ def _hierarchy(found: FoundRegions, number: int) -> dict[str, float]:
     return figures
 
 
-def _captions(found: FoundRegions) -> Iterator[tuple[Indices, NDArray[np.bool_]]]:
+def _captions(correspondences: FoundRegions) -> Iterator[tuple[Indices, NDArray[np.bool_]]]:
     """By caption: its mentions, and which (row) is strictly inside which (column)."""
-    changes = np.flatnonzero(np.diff(found.image) | np.diff(found.caption)) + 1
-    for mentions in np.split(np.arange(len(found.image)), changes):
-        first, last = found.spans[mentions].T
+    changes = np.flatnonzero(np.diff(correspondences.image) | np.diff(correspondences.caption)) + 1
+    for mentions in np.split(np.arange(len(correspondences.image)), changes):
+        first, last = correspondences.spans[mentions].T
         within = (first[:, None] >= first) & (last[:, None] <= last)
         np.fill_diagonal(within, False)
         yield mentions, within
 
 
-def _nested(found: FoundRegions) -> Indices:
+def _nested(correspondences: FoundRegions) -> Indices:
     """Pairs `(pairs, 2)` of a mention and the smallest one around it."""
     pairs = []
-    for mentions, within in _captions(found):
-        length = np.diff(found.spans[mentions], axis=1)[:, 0]
+    for mentions, within in _captions(correspondences):
+        length = np.diff(correspondences.spans[mentions], axis=1)[:, 0]
         for row in np.flatnonzero(within.any(1)):
             around = np.flatnonzero(within[row])
             pairs.append((mentions[row], mentions[around[np.argmin(length[around])]]))
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def _side_by_side(found: FoundRegions) -> Indices:
+def _side_by_side(correspondences: FoundRegions) -> Indices:
     """Pairs of mentions of one caption, in both orders, of which neither contains the other."""
     pairs = [
         mentions[np.argwhere(~(within | within.T | np.eye(len(mentions), dtype=bool)))]
-        for mentions, within in _captions(found)
+        for mentions, within in _captions(correspondences)
     ]
     return np.concatenate([np.empty((0, 2), np.int64), *pairs])

@@ -250,9 +250,9 @@ class FoundRegions:
         return self.candidates[self.offsets[self.image] + self.region.astype(np.int64)]
 
 
-def save_correspondences(folder: Path, found: Correspondences, data: TreeData) -> None:
+def save_correspondences(folder: Path, correspondences: Correspondences, data: TreeData) -> None:
     """Write the correspondences of all rounds."""
-    rounds = int(found.rounds)
+    rounds = int(correspondences.rounds)
     caption = data.mention_caption
     image = data.image_of[caption]
     first = np.searchsorted(data.image_of, np.arange(len(data.image_ids)))
@@ -260,8 +260,8 @@ def save_correspondences(folder: Path, found: Correspondences, data: TreeData) -
         "image": image,
         "caption": caption - first[image],
         "spans": data.spans,
-        "region": found.region[:rounds].cpu().numpy(),
-        "confidence": found.confidence[:rounds].cpu().numpy(),
+        "region": correspondences.region[:rounds].cpu().numpy(),
+        "confidence": correspondences.confidence[:rounds].cpu().numpy(),
         "candidates": data.boxes,
         "offsets": data.offsets,
     }

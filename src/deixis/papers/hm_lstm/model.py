@@ -66,9 +66,9 @@ class HMLSTMModel(EmbeddingModel):
     def training_phrases(self) -> list[tuple[str, ...]]:
         if self._phrases is None or not self._phrases.exists():
             return super().training_phrases()
-        kept = read_trees(self._phrases)
-        self.trees.bank.add(kept)
-        return [tokens for tokens, _ in kept]
+        phrases = read_trees(self._phrases)
+        self.trees.bank.add(phrases)
+        return [tokens for tokens, _ in phrases]
 
     @torch.no_grad()
     def embed_visual(self, features: Array) -> Array:

@@ -187,27 +187,27 @@ class HMTask:
         self.row_count = torch.from_numpy(np.diff(self.data.offsets)).to(device)
 
     def batches(self, epoch: int) -> Batches[HMBatch]:
-        number = self.recipe.round_of(epoch)
-        found = self.module.correspondences
-        if number > int(found.rounds):
-            found.add(
+        round_ = self.recipe.round_of(epoch)
+        correspondences = self.module.correspondences
+        if round_ > int(correspondences.rounds):
+            correspondences.add(
                 *find_correspondences(self.module.network, self.texts, self.data, self.recipe.alternation.temperature)
             )
 
         def make(epoch: int, captions: Indices, following: Indices, random: np.random.Generator) -> HMBatch:
-            return self._batch(captions, number)
+            return self._batch(captions, round_)
 
         return shuffled(len(self.data.tree), self.recipe.batch, self.recipe.seed, epoch, make)
 
-    def _batch(self, captions: Indices, number: int) -> HMBatch:
-        """The sentences of a batch in round `number`, 0 for the coarse stage; masks are made on the device.
+    def _batch(self, captions: Indices, round_: int) -> HMBatch:
+        """The sentences of a batch in round `round_`, 0 for the coarse stage; masks are made on the device.
 
         Phrases are not learned in the coarse stage. If they have batch statistics of their own, they are in the batch
         for these, each with any region of its picture: the first round looks for regions with them.
         """
-        data, found = self.data, self.module.correspondences
+        data, correspondences = self.data, self.module.correspondences
         plan = self.texts.forest.plan(data.tree[captions])
-        with_phrases = bool(number) or self.recipe.model.statistics == "separate"
+        with_phrases = bool(round_) or self.recipe.model.statistics == "separate"
         if not with_phrases:
             plan = plan._replace(phrase=plan.phrase[:0], phrase_tree=plan.phrase_tree[:0])
         first, last = data.mention_offsets[captions], data.mention_offsets[captions + 1]
@@ -219,9 +219,9 @@ class HMTask:
         pictures, owner, name = self.first_row[image], image[tree], self.name_of[mention]
         regions = self.first_row[owner] + mention % self.row_count[owner]
         weights = regions.new_zeros(len(regions), dtype=torch.float32)
-        if number:
-            regions = self.first_row[owner] + found.region[number - 1, mention]
-            weights = found.confidence[number - 1, mention].clamp(min=0)
+        if round_:
+            regions = self.first_row[owner] + correspondences.region[round_ - 1, mention]
+            weights = correspondences.confidence[round_ - 1, mention].clamp(min=0)
         within_image = self.recipe.loss.contrasts == "image"
         return HMBatch(
             plan=plan,
@@ -242,9 +242,12 @@ class HMTask:
         mask = torch.cat([batch.sentence_mask, batch.phrase_mask])
         nodes, rows = torch.cat([plan.root, plan.phrase]), torch.cat([batch.pictures, batch.regions])
         layer = torch.arange(len(rows), device=self.device) >= sentences if len(batch.regions) else None
-        texts = gather(lambda own, *rest: network.embed_nodes(plan, own, *rest), nodes, mask, layer)
+        texts = gather(lambda rows_given, *rest: network.embed_nodes(plan, rows_given, *rest), nodes, mask, layer)
         visual = gather(
-            lambda own, *rest: network.embed_visual(self.data.visual[own].float(), *rest), rows, mask, layer
+            lambda rows_given, *rest: network.embed_visual(self.data.visual[rows_given].float(), *rest),
+            rows,
+            mask,
+            layer,
         )
         by_root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin)
         by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
@@ -267,7 +270,7 @@ class HMTask:
 
     def describe(self, batch: HMBatch) -> str:
         images = self.data.image_of[batch.captions[:5]].tolist()
-        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+        return "sentences of images " + ", ".join(self.data.image_ids[image] for image in images) + ", …"
 
     def save(self, folder: Path) -> None:
         self.texts.vocabulary.save(folder / VOCABULARY)
@@ -312,15 +315,15 @@ def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> 
     fitted = text_features(TextRecipe(kind="mean", vectors=recipe.text.vectors), training, also=everything)
     assert isinstance(fitted, MeanFeatures)
     others = sorted({token for tokens in everything for token in tokens} - set(counts))
-    found = fitted.vectors.look_up(others)[1]
-    counts.update({word: 0 for word, has in zip(others, found, strict=True) if has})
+    has_vector = fitted.vectors.look_up(others)[1]
+    counts.update({word: 0 for word, has in zip(others, has_vector, strict=True) if has})
     vocabulary = Vocabulary(counts, minimum_count=0)
-    vectors, found = fitted.vectors.look_up(vocabulary.words)
-    if not found.any():
+    vectors, has_vector = fitted.vectors.look_up(vocabulary.words)
+    if not has_vector.any():
         raise DeixisError(f"{recipe.text.vectors} has no vector for any word of the training captions")
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    drawn = np.random.default_rng(recipe.seed).normal(0, vectors[found].std(), vectors.shape)
-    vectors[~found] = drawn[~found]
+    drawn = np.random.default_rng(recipe.seed).normal(0, vectors[has_vector].std(), vectors.shape)
+    vectors[~has_vector] = drawn[~has_vector]
     special = np.zeros((len(SPECIALS), vectors.shape[1]), np.float32)
     return vocabulary, torch.from_numpy(np.concatenate([special, vectors]))
 

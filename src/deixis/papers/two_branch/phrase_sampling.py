@@ -102,7 +102,7 @@ class PhraseSampler:
 
     Args:
         token_ids: `(strings, longest)` for a recurrent text branch.
-        kept: indices of the pairs that batches are made from; by default all. The others still count as matches.
+        rows: indices of the pairs that batches are made from; by default all. The others still count as matches.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class PhraseSampler:
         recipe: PhraseSamplerRecipe,
         seed: int,
         token_ids: Tensor | None = None,
-        kept: Indices | None = None,
+        rows: Indices | None = None,
     ) -> None:
         self.recipe, self.seed, self.device = recipe, seed, data.pair_string.device
         self.token_ids = None if token_ids is None else TokenIdRows(token_ids)
@@ -129,7 +129,7 @@ class PhraseSampler:
         else:
             self.positive_rows, self.positive_offsets = ground_truth, np.arange(len(ground_truth) + 1)
         self._index = np.empty(len(data.region_boxes), np.int64)
-        self._kept = np.arange(len(self.string)) if kept is None else kept
+        self._rows = np.arange(len(self.string)) if rows is None else rows
 
     def triplets(self, epoch: int) -> Batches[RankingBatch]:
         """For the embedding network."""
@@ -142,11 +142,11 @@ class PhraseSampler:
     def _shuffled(
         self, epoch: int, make: Callable[[int, Indices, Indices, np.random.Generator], Batch]
     ) -> Batches[Batch]:
-        def make_of_kept(epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> Batch:
-            return make(epoch, self._kept[base], self._kept[following], random)
+        def make_of_rows(epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> Batch:
+            return make(epoch, self._rows[base], self._rows[following], random)
 
         recipe = self.recipe
-        return shuffled(len(self._kept), recipe.batch, self.seed, epoch, make_of_kept, steps=recipe.steps)
+        return shuffled(len(self._rows), recipe.batch, self.seed, epoch, make_of_rows, steps=recipe.steps)
 
     def _triplets(self, epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> RankingBatch:
         targets, statistics = self._targets(base, following, random)

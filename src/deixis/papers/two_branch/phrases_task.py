@@ -70,12 +70,12 @@ class PhraseTask(TwoBranchTask):
         self.check = LocalizationCheck(self.held_out, recipe.regions)
         self.set_centre()
         token_ids = self.data.strings if recipe.model.recurrent else None
-        kept = None
+        rows = None
         if recipe.sampler.exemplars is not None:
             keys = [phrase_key(" ".join(phrase)) for phrase in self.data.phrases]
             phrases = [keys[string] for string in self.data.pair_string.tolist()]
-            kept = resample(phrases, recipe.sampler.exemplars, np.random.default_rng(recipe.seed))
-        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed, token_ids, kept)
+            rows = resample(phrases, recipe.sampler.exemplars, np.random.default_rng(recipe.seed))
+        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed, token_ids, rows)
 
     @property
     def visual(self) -> Tensor:
@@ -98,7 +98,7 @@ class PhraseTask(TwoBranchTask):
 
     def describe(self, batch: Batch) -> str:
         images = self.data.pair_image.cpu()[batch.pairs[:5]].tolist()
-        return "phrases of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+        return "phrases of images " + ", ".join(self.data.image_ids[image] for image in images) + ", …"
 
 
 class PhrasesKind(TwoBranchKind[PhraseRecipe]):

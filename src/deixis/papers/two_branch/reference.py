@@ -51,15 +51,15 @@ def hardest_losses(
     anchors: Tensor, others: Tensor, candidates: Tensor, match: Tensor, negative: Tensor, margin: float, hardest: int
 ) -> list[Tensor]:
     """[m + d(x, y) − d(x, y′)]₊ of the triplets that are kept: of each matching pair the `hardest` that cost most."""
-    kept = []
+    hardest_of_pairs = []
     for x, y in match.nonzero().tolist():
         losses = []
         for y_prime in negative[x].nonzero()[:, 0].tolist():
             loss = margin + distance(anchors[x], others[y]) - distance(anchors[x], candidates[y_prime])
             if loss > 0:
                 losses.append(loss)
-        kept += sorted(losses, key=Tensor.item, reverse=True)[:hardest]
-    return kept
+        hardest_of_pairs += sorted(losses, key=Tensor.item, reverse=True)[:hardest]
+    return hardest_of_pairs
 
 
 def distance(one: Tensor, other: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def regions_with_one_phrase(pairs: Sequence[Pair]) -> set[int]:
     for pair in pairs:
         phrases.setdefault(pair.x, set()).add(pair.y)
         options.setdefault(pair.x, set()).update(pair.entity.phrases)
-    return {x for x, own in phrases.items() if len(own) == 1 and len(options[x]) > 1}
+    return {x for x, named in phrases.items() if len(named) == 1 and len(options[x]) > 1}
 
 
 def phrases_with_one_region(pairs: Sequence[Pair]) -> set[int]:
@@ -119,4 +119,4 @@ def phrases_with_one_region(pairs: Sequence[Pair]) -> set[int]:
     for pair in pairs:
         regions.setdefault(pair.y, set()).add(pair.x)
         options.setdefault(pair.y, set()).update(pair.entity.positives)
-    return {y for y, own in regions.items() if len(own) == 1 and len(options[y]) > 1}
+    return {y for y, named in regions.items() if len(named) == 1 and len(options[y]) > 1}

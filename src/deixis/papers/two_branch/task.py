@@ -255,7 +255,7 @@ class SentenceTask(TwoBranchTask):
 
     def describe(self, batch: Batch) -> str:
         images = self.data.image_of.cpu()[batch.pairs[:5]].tolist()
-        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+        return "sentences of images " + ", ".join(self.data.image_ids[image] for image in images) + ", …"
 
 
 class SentencesKind(TwoBranchKind[SentenceRecipe]):

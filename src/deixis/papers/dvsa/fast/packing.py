@@ -54,12 +54,12 @@ def packed_regions(regions: Tensor, present: Tensor, tiles: Tiles) -> PackedRegi
     """Regions (images, regions, dim), each image with one at least, as the kernel reads them."""
     images, count, dim = regions.shape
     parts, blocks = -(-count // tiles.slots), -(-images // tiles.pictures)
-    number = torch.arange(count, device=regions.device)
-    own = torch.where(present, number, present.int().argmax(1, keepdim=True))
+    numbers = torch.arange(count, device=regions.device)
+    indices = torch.where(present, numbers, present.int().argmax(1, keepdim=True))
     # The last ones again until the slots are full.
-    own = own[:, torch.arange(parts * tiles.slots, device=regions.device).clamp(max=count - 1)]
+    indices = indices[:, torch.arange(parts * tiles.slots, device=regions.device).clamp(max=count - 1)]
     rows = regions.new_zeros(blocks * tiles.pictures, parts * tiles.slots, _whole(dim, tiles), dtype=torch.bfloat16)
-    rows[:images, :, :dim] = regions.gather(1, own[..., None].expand(-1, -1, dim)).to(torch.bfloat16)
+    rows[:images, :, :dim] = regions.gather(1, indices[..., None].expand(-1, -1, dim)).to(torch.bfloat16)
     laid = rows.view(blocks, tiles.pictures, parts, tiles.slots, -1).permute(0, 2, 3, 1, 4)
     return PackedRegions(laid.reshape(-1, rows.shape[-1]), images, parts, tiles)
 
@@ -71,8 +71,8 @@ def packed_words(words: Tensor, text: Tensor, texts: int, tiles: Tiles) -> Packe
     """
     lengths = torch.bincount(text, minlength=texts).cpu().numpy()
     pieces = [
-        (number, start, min(tiles.words, int(length) - start))
-        for number, length in enumerate(lengths)
+        (owner, start, min(tiles.words, int(length) - start))
+        for owner, length in enumerate(lengths)
         for start in range(0, int(length), tiles.words)
     ]
     first = np.concatenate([[0], np.cumsum(lengths)])
@@ -81,19 +81,19 @@ def packed_words(words: Tensor, text: Tensor, texts: int, tiles: Tiles) -> Packe
     source = np.full(len(bins) * tiles.words, -1, np.int64)
     slot = np.full(len(source), -1, np.int32)
     piece = np.full((len(bins), most), -1, np.int32)
-    for line, own in enumerate(bins):
-        place = line * tiles.words
-        for within, number in enumerate(own):
-            of, start, length = pieces[number]
-            source[place : place + length] = np.arange(first[of] + start, first[of] + start + length)
-            slot[place : place + length] = within
-            piece[line, within] = number
-            place += length
+    for line, line_pieces in enumerate(bins):
+        first_word = line * tiles.words
+        for within, index in enumerate(line_pieces):
+            of, start, length = pieces[index]
+            source[first_word : first_word + length] = np.arange(first[of] + start, first[of] + start + length)
+            slot[first_word : first_word + length] = within
+            piece[line, within] = index
+            first_word += length
     device = words.device
     rows = words.new_zeros(len(source), _whole(words.shape[1], tiles), dtype=torch.bfloat16)
     filled = torch.from_numpy(np.flatnonzero(source >= 0)).to(device)
     rows[filled, : words.shape[1]] = words[torch.from_numpy(source[source >= 0]).to(device)].to(torch.bfloat16)
-    owners = [number for number, _, _ in pieces]
+    owners = [owner for owner, _, _ in pieces]
     return PackedWords(
         rows,
         torch.from_numpy(slot).to(device),
@@ -109,15 +109,15 @@ def fill_bins(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     bins: list[list[int]] = []
     #: Bins by the room that is left in them.
     room: list[list[int]] = [[] for _ in range(capacity + 1)]
-    for number in sorted(range(len(lengths)), key=lambda each: -lengths[each]):
-        length = lengths[number]
+    for longest in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        length = lengths[longest]
         left = next((left for left in range(length, capacity + 1) if room[left]), None)
         if left is None:
             bins.append([])
             chosen, left = len(bins) - 1, capacity
         else:
             chosen = room[left].pop()
-        bins[chosen].append(number)
+        bins[chosen].append(longest)
         room[left - length].append(chosen)
     return bins
 

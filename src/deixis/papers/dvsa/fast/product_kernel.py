@@ -136,9 +136,9 @@ def _score(
     if FLAT:
         products = tl.zeros((WORDS, COLUMNS), tl.float32)
         for step in tl.range(0, PARTS * STEPS):
-            place = step % STEPS * DEPTH
-            left = _load(words, line * WORDS, place, WORDS, DEPTH, DIM, DESCRIPTORS)
-            right = _load(regions, row + step // STEPS * COLUMNS, place, COLUMNS, DEPTH, DIM, DESCRIPTORS)
+            offset = step % STEPS * DEPTH
+            left = _load(words, line * WORDS, offset, WORDS, DEPTH, DIM, DESCRIPTORS)
+            right = _load(regions, row + step // STEPS * COLUMNS, offset, COLUMNS, DEPTH, DIM, DESCRIPTORS)
             products = tl.dot(left, right.T, products)
             if step % STEPS == STEPS - 1:
                 best = tl.maximum(best, _best_slot(products, WORDS, PICTURES, SLOTS))
@@ -161,5 +161,5 @@ def _score(
     totals = tl.dot(low, member, tl.dot(middle, member, tl.dot(high, member)))
     picture = block * PICTURES + tl.arange(0, PICTURES)
     piece = tl.load(piece_of + line * TEXTS + tl.arange(0, TEXTS))
-    place = out + picture.to(tl.int64)[:, None] * out_stride + piece[None, :]
-    tl.store(place, totals, mask=(picture < pictures)[:, None] & (piece >= 0)[None, :])
+    offset = out + picture.to(tl.int64)[:, None] * out_stride + piece[None, :]
+    tl.store(offset, totals, mask=(picture < pictures)[:, None] & (piece >= 0)[None, :])

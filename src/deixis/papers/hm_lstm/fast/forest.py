@@ -162,29 +162,29 @@ class Forest:
                 continue
             noun = node.label == NOUN_PHRASE
             typed = noun and self.shape == "h-lstm"
-            number = self._node(NO_WORD, typed, tuple(numbers[id(child)] for child in node.children))
-            numbers[id(node)] = number
+            node_id = self._node(NO_WORD, typed, tuple(numbers[id(child)] for child in node.children))
+            numbers[id(node)] = node_id
             if noun:
-                of_span[node.span] = number
+                of_span[node.span] = node_id
         return numbers[id(tree)], of_span
 
     def _chain(self, words: Sequence[int]) -> int:
-        number = None
+        node_id = None
         for word in words or (NO_WORD,):
-            number = self._node(word, False, () if number is None else (number,))
-        assert number is not None
-        return number
+            node_id = self._node(word, False, () if node_id is None else (node_id,))
+        assert node_id is not None
+        return node_id
 
     def _node(self, word: int, noun: bool, children: tuple[int, ...]) -> int:
         key = (word, noun, children)
-        number = self._numbers.setdefault(key, len(self._word))
-        if number == len(self._word):
+        node_id = self._numbers.setdefault(key, len(self._word))
+        if node_id == len(self._word):
             self._word.append(word)
             self._noun.append(noun)
             self._level.append(1 + max((self._level[child] for child in children), default=-1))
             self._children.append(children)
             self._tables = None
-        return number
+        return node_id
 
     def _below(self, nodes: Sequence[int]) -> Iterator[int]:
         """These nodes and all below them, each once."""

@@ -95,32 +95,32 @@ def _forward(
     entry = tl.load(bias + column, mask=inside, other=0)
     out = tl.load(bias + SIZE + column, mask=inside, other=0)
     update = tl.load(bias + 2 * SIZE + column, mask=inside, other=0)
-    own = tl.load(bias + 3 * SIZE + column, mask=inside, other=0)
+    forget_input = tl.load(bias + 3 * SIZE + column, mask=inside, other=0)
     word = tl.load(word_of + row)
     if word >= 0:
         given = inputs + word * 4 * SIZE + column
         entry += tl.load(given, mask=inside, other=0)
         out += tl.load(given + SIZE, mask=inside, other=0)
         update += tl.load(given + 2 * SIZE, mask=inside, other=0)
-        own += tl.load(given + 3 * SIZE, mask=inside, other=0)
-    kept = entry * 0
+        forget_input += tl.load(given + 3 * SIZE, mask=inside, other=0)
+    new_cell = entry * 0
     for edge in range(tl.load(down_start + row), tl.load(down_start + row + 1)):
         below = tl.load(child + edge)
         product = products + below * 4 * SIZE + column
         entry += tl.load(product, mask=inside, other=0)
         out += tl.load(product + SIZE, mask=inside, other=0)
         update += tl.load(product + 2 * SIZE, mask=inside, other=0)
-        open_ = tl.sigmoid(own + tl.load(product + 3 * SIZE, mask=inside, other=0))
+        open_ = tl.sigmoid(forget_input + tl.load(product + 3 * SIZE, mask=inside, other=0))
         tl.store(forget + edge * SIZE + column, open_, mask=inside)
-        kept += open_ * tl.load(cell + below * SIZE + column, mask=inside, other=0)
+        new_cell += open_ * tl.load(cell + below * SIZE + column, mask=inside, other=0)
     entry, out, update = tl.sigmoid(entry), tl.sigmoid(out), _tanh(update)
-    kept += entry * update
-    place = gates + row * 4 * SIZE + column
-    tl.store(place, entry, mask=inside)
-    tl.store(place + SIZE, out, mask=inside)
-    tl.store(place + 2 * SIZE, update, mask=inside)
-    tl.store(cell + row * SIZE + column, kept, mask=inside)
-    tl.store(hidden + row * SIZE + column, out * _tanh(kept), mask=inside)
+    new_cell += entry * update
+    target = gates + row * 4 * SIZE + column
+    tl.store(target, entry, mask=inside)
+    tl.store(target + SIZE, out, mask=inside)
+    tl.store(target + 2 * SIZE, update, mask=inside)
+    tl.store(cell + row * SIZE + column, new_cell, mask=inside)
+    tl.store(hidden + row * SIZE + column, out * _tanh(new_cell), mask=inside)
 
 
 @triton.jit(do_not_specialize=["start"])
@@ -142,9 +142,9 @@ def _from_parents(
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < SIZE
     entry = tl.zeros((BLOCK,), d_cell.dtype.element_ty)
-    out, update, open_, kept = entry, entry, entry, entry
-    for number in range(tl.load(up_start + row), tl.load(up_start + row + 1)):
-        edge = tl.load(upward + number)
+    out, update, open_, from_cell = entry, entry, entry, entry
+    for index in range(tl.load(up_start + row), tl.load(up_start + row + 1)):
+        edge = tl.load(upward + index)
         above = tl.load(parent + edge)
         asked = d_gates + above * 4 * SIZE + column
         entry += tl.load(asked, mask=inside, other=0)
@@ -152,13 +152,13 @@ def _from_parents(
         update += tl.load(asked + 2 * SIZE, mask=inside, other=0)
         open_ += tl.load(d_open + edge * SIZE + column, mask=inside, other=0)
         share = tl.load(forget + edge * SIZE + column, mask=inside, other=0)
-        kept += share * tl.load(d_cell + above * SIZE + column, mask=inside, other=0)
-    place = d_products + row * 4 * SIZE + column
-    tl.store(place, entry, mask=inside)
-    tl.store(place + SIZE, out, mask=inside)
-    tl.store(place + 2 * SIZE, update, mask=inside)
-    tl.store(place + 3 * SIZE, open_, mask=inside)
-    tl.store(d_cell + row * SIZE + column, kept, mask=inside)
+        from_cell += share * tl.load(d_cell + above * SIZE + column, mask=inside, other=0)
+    target = d_products + row * 4 * SIZE + column
+    tl.store(target, entry, mask=inside)
+    tl.store(target + SIZE, out, mask=inside)
+    tl.store(target + 2 * SIZE, update, mask=inside)
+    tl.store(target + 3 * SIZE, open_, mask=inside)
+    tl.store(d_cell + row * SIZE + column, from_cell, mask=inside)
 
 
 @triton.jit(do_not_specialize=["start"])
@@ -180,10 +180,10 @@ def _backward(
     row = (start + tl.program_id(0)).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < SIZE
-    place = row * 4 * SIZE + column
-    entry = tl.load(gates + place, mask=inside, other=0)
-    out = tl.load(gates + place + SIZE, mask=inside, other=0)
-    update = tl.load(gates + place + 2 * SIZE, mask=inside, other=0)
+    offset = row * 4 * SIZE + column
+    entry = tl.load(gates + offset, mask=inside, other=0)
+    out = tl.load(gates + offset + SIZE, mask=inside, other=0)
+    update = tl.load(gates + offset + 2 * SIZE, mask=inside, other=0)
     squashed = _tanh(tl.load(cell + row * SIZE + column, mask=inside, other=0))
     above = tl.load(d_hidden + row * SIZE + column, mask=inside, other=0)
     here = tl.load(d_cell + row * SIZE + column, mask=inside, other=0)
@@ -196,7 +196,7 @@ def _backward(
         asked = here * below * (open_ * (1 - open_))
         tl.store(d_open + edge * SIZE + column, asked, mask=inside)
         total += asked
-    tl.store(d_gates + place, here * update * (entry * (1 - entry)), mask=inside)
-    tl.store(d_gates + place + SIZE, above * squashed * (out * (1 - out)), mask=inside)
-    tl.store(d_gates + place + 2 * SIZE, here * entry * (1 - update * update), mask=inside)
-    tl.store(d_gates + place + 3 * SIZE, total, mask=inside)
+    tl.store(d_gates + offset, here * update * (entry * (1 - entry)), mask=inside)
+    tl.store(d_gates + offset + SIZE, above * squashed * (out * (1 - out)), mask=inside)
+    tl.store(d_gates + offset + 2 * SIZE, here * entry * (1 - update * update), mask=inside)
+    tl.store(d_gates + offset + 3 * SIZE, total, mask=inside)

@@ -54,22 +54,26 @@ class Levels(torch.autograd.Function):
         forget = bias.new_empty(len(plan.child), size)
         for level in plan.levels:
             rows, edges = slice(level.start, level.end), slice(level.first_edge, level.last_edge)
-            own = gates[rows].copy_(bias)
+            level_gates = gates[rows].copy_(bias)
             if level.last_word > level.first_word:
                 given = slice(level.first_word, level.last_word)
                 gates.index_add_(0, plan.word_row[given], inputs[given])
-            kept = cell[rows].zero_()
+            level_cell = cell[rows].zero_()
             if level.last_edge > level.first_edge:
                 child, parent = plan.child[edges], plan.parent[edges]
                 below = products[child]
                 gates[:, : 3 * size].index_add_(0, parent, below[:, : 3 * size])  # Û ĥ + Ū h̄, eq. 2
                 torch.sigmoid(gates[:, 3 * size :][parent] + below[:, 3 * size :], out=forget[edges])  # eqs. 3, 4
                 cell.index_add_(0, parent, forget[edges] * cell[child])
-            own[:, : 2 * size].sigmoid_()  # eqs. 5, 6
-            own[:, 2 * size : 3 * size].tanh_()  # eq. 7
-            entry, out, update = own[:, :size], own[:, size : 2 * size], own[:, 2 * size : 3 * size]
-            kept.addcmul_(entry, update)  # eq. 7, the cell
-            torch.tanh(kept, out=squashed[rows])
+            level_gates[:, : 2 * size].sigmoid_()  # eqs. 5, 6
+            level_gates[:, 2 * size : 3 * size].tanh_()  # eq. 7
+            entry, out, update = (
+                level_gates[:, :size],
+                level_gates[:, size : 2 * size],
+                level_gates[:, 2 * size : 3 * size],
+            )
+            level_cell.addcmul_(entry, update)  # eq. 7, the cell
+            torch.tanh(level_cell, out=squashed[rows])
             torch.mul(out, squashed[rows], out=hidden[rows])  # eq. 8
             for kind, part in kinds_of(level, recurrent):
                 torch.mm(hidden[part], recurrent[kind], out=products[part])

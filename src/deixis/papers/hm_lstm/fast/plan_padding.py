@@ -45,7 +45,7 @@ class PaddedSizes:
         if smaller is not None:
             counts.append(smaller.most)
         #: By level: noun phrases, other nodes, edges, words.
-        self.most: Numbers = np.max([_extended(own, max(map(len, counts))) for own in counts], axis=0)
+        self.most: Numbers = np.max([_extended(level_counts, max(map(len, counts))) for level_counts in counts], axis=0)
         sizes = STEP * -(-(self.most * 6 // 5) // STEP)
         #: By level. At least one other node is added to each, for edges to begin at.
         self.nouns, self.others, self.edges = sizes[:, 0], sizes[:, 1] + STEP, sizes[:, 2]
@@ -80,18 +80,18 @@ class PaddedSizes:
             return None
         levels, arrays = self.fixed
         # Where the plan's rows are now: noun phrases may have been added before a level's other nodes.
-        level, place = _numbered(nouns + others)
-        new = self.row_start[level] + place + (place >= nouns[level]) * (self.nouns - nouns)[level]
+        level, position = _numbered(nouns + others)
+        new = self.row_start[level] + position + (position >= nouns[level]) * (self.nouns - nouns)[level]
         child, parent = np.empty((2, self.edge_start[-1]), np.int64)
-        level, place = _numbered(edges)
-        at = self.edge_start[level] + place
+        level, position = _numbered(edges)
+        at = self.edge_start[level] + position
         child[at], parent[at] = new[plan.child.numpy()], new[plan.parent.numpy()]
         # Edges that are added are dealt out evenly, in the order of the nodes that they begin at.
         first, added, missing = self.row_start[:-1] + self.nouns + others, self.others - others, self.edges - edges
-        level, place = _numbered(missing)
-        at = self.edge_start[level] + edges[level] + place
-        child[at] = first[0] + place * added[0] // missing[level]
-        parent[at] = first[level] + place * added[level] // missing[level]
+        level, position = _numbered(missing)
+        at = self.edge_start[level] + edges[level] + position
+        child[at] = first[0] + position * added[0] // missing[level]
+        parent[at] = first[level] + position * added[level] // missing[level]
         rows = int(self.row_start[-1])
         word = np.full(rows, NO_WORD)
         word[new[plan.word_row.numpy()]] = plan.word.numpy()
