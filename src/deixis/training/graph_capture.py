@@ -28,7 +28,7 @@ from deixis.training.task import Loss
 #: Ordinary steps before a capture, in which libraries choose kernels and optimizer and average are initialized.
 WARM_UP: Final = 3
 #: The shapes of a batch; each has a graph of its own.
-Shapes = tuple[torch.Size | int | None, ...]
+Shapes = tuple[torch.Size | int | tuple[Any, ...] | None, ...]
 #: Takes a step with a batch and a factor of the learning rate; returns the loss and the gradient's norm.
 TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
 
@@ -109,18 +109,18 @@ class _Graph:
     """
 
     def __init__(self, step: TakeStep, batch: Any, pool: Any) -> None:
-        self._batch = batch
-        self._factor = torch.ones((), device=_tensors(batch)[0].device)
+        self._inputs = _tensors(batch)
+        self._factor = torch.ones((), device=self._inputs[0].device)
         self._graph = torch.cuda.CUDAGraph()
         with _no_garbage_collection(), _restored_after_a_fault(), torch.cuda.graph(self._graph, pool=pool):
-            self._loss, norm = step(self._batch, self._factor)
+            self._loss, norm = step(batch, self._factor)
             parts = {name: value for name, value in self._loss.parts.items() if isinstance(value, Tensor)}
             self._figures = torch.stack([value.float() for value in (self._loss.total, norm, *parts.values())])
         self._parts = [*parts]
         self.pool = self._graph.pool()
 
     def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
-        for input_, value in zip(_tensors(self._batch), _tensors(batch), strict=True):
+        for input_, value in zip(self._inputs, _tensors(batch), strict=True):
             input_.copy_(value)
         self._factor.fill_(factor)
         self._graph.replay()
@@ -155,8 +155,10 @@ def _restored_after_a_fault() -> Iterator[None]:
 
 
 def shapes_of(batch: Any) -> Shapes:
-    """The shapes of a batch's tensors, its integers and its None fields: all that a step may branch on."""
-    leaves = (leaf for leaf in tree_leaves(batch) if leaf is None or isinstance(leaf, Tensor | int))
+    """The shapes of a batch's tensors, its integers, its own kinds of tuples and its None fields: all that a step may
+    branch on.
+    """
+    leaves = (leaf for leaf in tree_leaves(batch) if leaf is None or isinstance(leaf, Tensor | int | tuple))
     return tuple(leaf.shape if isinstance(leaf, Tensor) else leaf for leaf in leaves)
 
 

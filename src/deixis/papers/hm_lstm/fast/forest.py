@@ -64,10 +64,14 @@ class Level(NamedTuple):
     last_word: int
 
 
+class PlanLevels(tuple[Level, ...]):
+    """The levels of a plan: a type of its own, in which PyTorch does not look for tensors, since that takes a while."""
+
+
 class Plan(NamedTuple):
     """What to compute for some trees, in which order; rows are nodes, from leaves to roots."""
 
-    levels: tuple[Level, ...]
+    levels: PlanLevels
     rows: int
     #: By edge, ordered by the parent's row: the rows of child and parent.
     child: Tensor
@@ -243,7 +247,7 @@ class Forest:
             "phrase": rows(phrases),
             "phrase_tree": np.repeat(np.arange(len(trees)), counts),
         }
-        levels_ = tuple(Level(*line) for line in bounds.tolist())
+        levels_ = PlanLevels(Level(*line) for line in bounds.tolist())
         return Plan(levels_, len(ordered), **{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deixis.papers.hm_lstm.fast.forest import NO_WORD, Level, Plan, starts_of
+from deixis.papers.hm_lstm.fast.forest import NO_WORD, Level, Plan, PlanLevels, starts_of
 from deixis.training.bucket_padding import bucket_size
 
 Numbers = NDArray[np.int64]
@@ -53,7 +53,7 @@ class PaddedSizes:
         self.row_start, self.edge_start = starts_of(self.nouns + self.others), starts_of(self.edges)
 
     @cached_property
-    def fixed(self) -> tuple[tuple[Level, ...], dict[str, Numbers]]:
+    def fixed(self) -> tuple[PlanLevels, dict[str, Numbers]]:
         """What all padded plans have in common. In a level with words every node has one, if only `NO_WORD`."""
         sizes, rows = self.nouns + self.others, np.arange(self.row_start[-1])
         noun = rows < np.repeat(self.row_start[:-1] + self.nouns, sizes)
@@ -68,7 +68,7 @@ class PaddedSizes:
             "nouns": np.flatnonzero(noun),
             "others": np.flatnonzero(~noun),
         }
-        return tuple(Level(*line) for line in np.stack(bounds, 1).tolist()), arrays
+        return PlanLevels(Level(*line) for line in np.stack(bounds, 1).tolist()), arrays
 
     def pad(self, plan: Plan) -> Plan | None:
         """A plan on the host, padded; None if it is too large."""
