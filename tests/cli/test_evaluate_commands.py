@@ -153,7 +153,7 @@ def test_whole_numbers_that_would_be_rounded_are_refused(run, tmp_path):
     [
         (np.zeros((100, 20)), "shape (100, 20): 100 images with 5 captions each need 500 captions, not 20; images "
          "and captions look exchanged: transpose the matrix"),
-        (np.zeros((20, 40)), "for 2 captions per image give --captions-per-image 2"),
+        (np.zeros((20, 40)), "if every image has 2, give --captions-per-image 2"),
         (np.zeros((20, 41)), "need 100 captions, not 41"),
         (np.zeros(100), "shape (100,): must be a matrix, images × captions"),
         (np.zeros((0, 5)), "shape (0, 5): must be a matrix"),

@@ -71,7 +71,7 @@ def test_a_raw_file_without_a_preview_is_developed_at_half_its_size() -> None:
         assert red > green
     with pytest.raises(InputError, match="64 × 48 pixels"):
         decode_picture(data, name="a.dng", max_pixels=100)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"\([^']*\)$"):  # LibRaw's message, not the representation of its bytes
         decode_picture(data[:300], name="a.dng")
 
 
@@ -81,5 +81,5 @@ def test_without_rawpy_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert ".cr2" not in readable_suffixes()
     assert ".heic" in readable_suffixes()
     assert is_raw("photos/IMG_1.CR2")
-    with pytest.raises(InputError, match=r"install deixis\[raw\]"):
+    with pytest.raises(InputError, match=r"pip install 'deixis\[raw\]'"):
         decode_picture(dng((8, 8), (1, 2, 3)), name="a.dng")

@@ -224,7 +224,7 @@ def _owners(
         if images == captions * per_image:
             hint = "; images and captions look exchanged: transpose the matrix, or exchange the files"
         elif captions % images == 0:
-            hint = f"; for {captions // images} captions per image give --captions-per-image {captions // images}"
+            hint = f"; if every image has {captions // images}, give --captions-per-image {captions // images}"
         raise InputError(
             path,
             f"{images} images with {per_image} captions each need {images * per_image} captions, not {captions}{hint}",

@@ -130,7 +130,7 @@ def search(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Draw the phrases of the query as boxes on what was found, into this folder.",
+            help="Draw the phrases of the query as boxes on the matches, into a new folder; --force replaces it.",
             show_default=False,
         ),
     ] = None,
@@ -165,7 +165,7 @@ def search(
         if not _answer_lines(engine, queries, options.count, only):
             raise typer.Exit(1)
         return
-    what = " ".join(([query] if query else []) + ([f"like {like}"] if like else []))
+    what = f"{query or 'a picture'} like {like}" if like else query
     answer = engine.search(query, options.count, like=like, only=only)
     drawn = _explain(engine, answer, why) if why is not None else None
     _print(answer, what, options, drawn)
@@ -194,7 +194,7 @@ def similar(
     """
     only = options.filter()
     answer = options.engine().similar(image, options.count, only=only)
-    _print(answer, f"like {image}", options)
+    _print(answer, f"a picture like {image}", options)
     if answer.absent:
         raise typer.Exit(1)
 

@@ -18,7 +18,7 @@ _RAW = """
 """
 RAW_SUFFIXES = frozenset(f".{suffix}" for suffix in _RAW.split())
 #: What to do about files that are skipped for their suffix.
-RAW_REMEDY = "install deixis[raw]"
+RAW_REMEDY = "pip install 'deixis[raw]'"
 
 
 def is_raw(name: str) -> bool:

@@ -66,7 +66,7 @@ def developed(data: bytes, name: str, max_pixels: int) -> Pillow.Image:
 @contextmanager
 def _opened(data: bytes, name: str) -> Iterator[rawpy.RawPy]:
     if not reads_raw():
-        raise InputError(name, f"is a RAW file; to read it, {RAW_REMEDY}")
+        raise InputError(name, f"is a RAW file; to read it: {RAW_REMEDY}")
     import rawpy
 
     opened: Any = rawpy.imread(io.BytesIO(data))

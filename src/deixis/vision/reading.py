@@ -170,7 +170,9 @@ def _as_input_error(name: str) -> Iterator[None]:
         raise InputError(name, "does not fit into memory once decoded") from None
     # Decoders meet strangers' bytes with struct.error, SyntaxError, IndexError, zlib.error and more.
     except Exception as fault:
-        raise InputError(name, f"is damaged or cut off ({fault or type(fault).__name__})") from None
+        # LibRaw's faults are bytes.
+        problem = fault.args[0].decode(errors="replace") if fault.args and isinstance(fault.args[0], bytes) else fault
+        raise InputError(name, f"is damaged or cut off ({problem or type(fault).__name__})") from None
 
 
 @contextmanager
