@@ -108,13 +108,13 @@ def named_modules(path: Path) -> set[str]:
 def test_only_the_list_of_kinds_names_papers_and_base_before_them() -> None:
     """Metrics and training know no paper and no network of deixis-base; `kinds.py` lists their classes by name."""
     before = ROOMS[: ROOMS.index("papers")]
-    found = {
+    naming = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
         if room_of(path) in before
         and any(name.startswith(("deixis.papers", "deixis.base")) for name in named_modules(path))
     }
-    assert found == {"training/kinds.py"}
+    assert naming == {"training/kinds.py"}
 
 
 @pytest.mark.parametrize("folder", sorted(path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py")))
@@ -185,6 +185,21 @@ def test_no_module_name_occurs_twice() -> None:
     assert shared == {"__init__", "model", "task"} & shared
 
 
+def test_locals_are_named_after_what_they_hold() -> None:
+    """`found`, `own` and the like say how a value came about, not what it is."""
+    pronouns = {"found", "own", "told", "kept", "each"}
+    places = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for function in ast.walk(parsed(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+        if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in pronouns)
+        or (isinstance(node, ast.arg) and node.arg in pronouns)
+    ]
+    assert places == []
+
+
 def test_training_begins_at_the_one_door() -> None:
     """Nobody but the leak guard takes the split `train`, and whatever learns asks for a `TrainingSet`."""
     takers = [
@@ -242,13 +257,13 @@ def test_asking_for_a_kind_is_noticed(code: str, asks: bool) -> None:
 
 def test_nobody_asks_which_kind_a_recipe_is_of() -> None:
     """What differs between kinds is a method of `Kind`."""
-    found = [
+    places = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.expr) and asks_for_the_kind(node)
     ]
-    assert found == []
+    assert places == []
 
 
 def asks_for_the_class(node: ast.AST) -> set[str]:

@@ -39,15 +39,18 @@ def expression_image(image: Image, count: int, random: np.random.Generator) -> E
         return None
     boxes = [chain.boxes[0] for chain in image.chains if chain.label and len(chain.boxes) == 1]
     chains = [Chain(_name((index,)), (box,), label=objects.labels[index]) for index, box in enumerate(boxes)]
-    several = dict.fromkeys(own for _, own, _ in made if len(own) > 1)
-    chains += [Chain(_name(own), tuple(boxes[index] for index in own), label=objects.labels[own[0]]) for own in several]
+    several = dict.fromkeys(indices for _, indices, _ in made if len(indices) > 1)
+    chains += [
+        Chain(_name(indices), tuple(boxes[index] for index in indices), label=objects.labels[indices[0]])
+        for indices in several
+    ]
     expressed = make_image(
         image.id,
         file=image.file,
         width=image.width,
         height=image.height,
         split=image.split,
-        captions=[_caption(text, _name(own)) for text, own, _ in made],
+        captions=[_caption(text, _name(indices)) for text, indices, _ in made],
         boxes=image.boxes,
         chains=chains,
         source_id=image.source_id,
@@ -60,7 +63,9 @@ def expression_images(images: Iterable[Image], count: int, seed: int) -> dict[st
     """By id, the images with expressions for captions, of those whose captions have no phrases."""
     random = np.random.default_rng(seed)
     made = (expression_image(image, count, random) for image in images if not gold_queries(image)[0])
-    return {each.image.id: each for each in made if each is not None}
+    return {
+        image_expressions.image.id: image_expressions for image_expressions in made if image_expressions is not None
+    }
 
 
 def _name(objects: tuple[int, ...]) -> str:

@@ -149,12 +149,12 @@ class GroundingNetwork(nn.Module):
         logits = output.logits.detach().float()
         top = logits.amax(-1).topk(min(CANDIDATES, logits.shape[1]), dim=1)
         boxes = output.boxes.detach().gather(1, top.indices[..., None].expand(-1, -1, 4)).clamp(0, 1)
-        kept, counts = suppress_batch(boxes, top.values, OVERLAP, self.recipe.regions)
-        anchors = top.indices.gather(1, kept)[..., None]
+        indices, counts = suppress_batch(boxes, top.values, OVERLAP, self.recipe.regions)
+        anchors = top.indices.gather(1, indices)[..., None]
         return Regions(
-            boxes.gather(1, kept[..., None].expand(-1, -1, 4)),
+            boxes.gather(1, indices[..., None].expand(-1, -1, 4)),
             logits.gather(1, anchors.expand(-1, -1, len(TYPES))),
-            torch.arange(kept.shape[1], device=kept.device) < counts[:, None],
+            torch.arange(indices.shape[1], device=indices.device) < counts[:, None],
         )
 
     def forward(self, pyramid: list[Tensor], regions: Regions, captions: Captions) -> Grounding:
@@ -200,11 +200,11 @@ class GroundingNetwork(nn.Module):
             states, vectors = self._read(vectors, tokens != PAD)[row], vectors[row]
         else:
             # The phrase's own words, moved to the front.
-            own = tokens[row].gather(2, (captions.start[..., None] + places).clamp(max=length - 1))
+            phrase_tokens = tokens[row].gather(2, (captions.start[..., None] + places).clamp(max=length - 1))
             inside = places < (captions.end - captions.start)[..., None]
-            own = own.masked_fill(~inside, PAD).flatten(0, 1)
-            vectors = self.dropout(self.words(own))
-            states = self._read(vectors, own != PAD).reshape(*row.shape, length, -1)
+            phrase_tokens = phrase_tokens.masked_fill(~inside, PAD).flatten(0, 1)
+            vectors = self.dropout(self.words(phrase_tokens))
+            states = self._read(vectors, phrase_tokens != PAD).reshape(*row.shape, length, -1)
             vectors = vectors.reshape(*row.shape, length, -1)
         greatest = states.masked_fill(~inside[..., None], -math.inf).amax(2)
         greatest = torch.where(_present(captions)[..., None], greatest, 0.0)
@@ -219,8 +219,8 @@ class GroundingNetwork(nn.Module):
         phrases, seen_too = self.dropout(phrases), self.dropout(seen)
         scores = self.query(phrases) @ self.key(seen_too).transpose(1, 2) / math.sqrt(self.recipe.width)
         added, scaled = self.pair_phrase(phrases)[:, :, None].chunk(2, -1)
-        own, product = self.pair_region(seen_too)[:, None].chunk(2, -1)
-        hidden, chosen = added + own + scaled * product, None
+        added_region, product = self.pair_region(seen_too)[:, None].chunk(2, -1)
+        hidden, chosen = added + added_region + scaled * product, None
         if self.comparison is not None:
             values, chosen = self.comparison(phrases, seen_too, regions.boxes, regions.real)
             scores = scores + self.comparison.scores(phrases, values)

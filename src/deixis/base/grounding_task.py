@@ -143,7 +143,7 @@ class GroundingKind(Kind[GroundingTraining]):
             for images in (training, validation)
         )
         shown = [expressed[image.id].image if image.id in expressed else image for image in training]
-        landmarks = {name: each.landmarks for name, each in expressed.items()}
+        landmarks = {name: expressions.landmarks for name, expressions in expressed.items()}
         if device.type == "cuda":
             # Shapes repeat, and depthwise convolutions differ much in speed between algorithms.
             torch.backends.cudnn.benchmark = True
@@ -156,7 +156,9 @@ class GroundingKind(Kind[GroundingTraining]):
             batch_size=recipe.batch_size,
             seed=recipe.seed,
             expressions=(
-                grounding_data(corpus, [each.image for each in asked.values()], words, side, device, skipped)
+                grounding_data(
+                    corpus, [expressions.image for expressions in asked.values()], words, side, device, skipped
+                )
                 if asked
                 else None
             ),
@@ -299,11 +301,11 @@ class GroundingTask:
         named = self._names[captions.tokens]  # (batch, captions, words), one class more for words without a name
         places = torch.arange(named.shape[-1], device=named.device)
         inside = (places >= captions.start[..., None]) & (places < captions.end[..., None])
-        own = named.gather(1, captions.caption[..., None].expand(-1, -1, named.shape[-1]))
+        names = named.gather(1, captions.caption[..., None].expand(-1, -1, named.shape[-1]))
         logits: Tensor = self.module["namer"](seen).float()
         classes = logits.shape[-1]
-        own = own.masked_fill(~inside, classes)
-        words = logits.new_zeros(*own.shape[:2], classes + 1).scatter_(2, own, 1.0)[..., :classes]
+        names = names.masked_fill(~inside, classes)
+        words = logits.new_zeros(*names.shape[:2], classes + 1).scatter_(2, names, 1.0)[..., :classes]
         on_box = ((pairwise_iou(regions.boxes, gold) >= RIGHT_IOU) & regions.real[..., None]).to(words.dtype)
         wanted = (on_box @ words).clamp(max=1)  # (batch, regions, classes)
         counts = wanted.sum(-1, keepdim=True)
@@ -377,18 +379,18 @@ def jittered(regions: Regions, how: Augmentation, generator: torch.Generator) ->
     """Proposals moved, scaled and dropped at random."""
     shape, device = regions.boxes.shape, regions.boxes.device
     noise = how.jitter * torch.randn(shape, device=device, generator=generator)
-    kept = torch.rand(shape[:2], device=device, generator=generator) >= how.drop
+    present = torch.rand(shape[:2], device=device, generator=generator) >= how.drop
     # The best proposal stays, so that no picture is without any.
-    kept[:, 0] = True
-    return regions._replace(boxes=moved(regions.boxes, noise).clamp(0, 1), real=regions.real & kept)
+    present[:, 0] = True
+    return regions._replace(boxes=moved(regions.boxes, noise).clamp(0, 1), real=regions.real & present)
 
 
 def phrases_alone(captions: Captions) -> Captions:
     """Each phrase as a caption of its own."""
     places = torch.arange(captions.tokens.shape[-1], device=captions.tokens.device)
     lengths = captions.end - captions.start
-    own = captions.tokens.gather(1, captions.caption[..., None].expand(-1, -1, len(places)))
-    words = own.gather(2, (captions.start[..., None] + places).clamp(max=len(places) - 1))
+    caption_tokens = captions.tokens.gather(1, captions.caption[..., None].expand(-1, -1, len(places)))
+    words = caption_tokens.gather(2, (captions.start[..., None] + places).clamp(max=len(places) - 1))
     words = words.masked_fill(places >= lengths[..., None], PAD)[..., : int(lengths.max())]
     numbers = torch.arange(lengths.shape[1], device=lengths.device).expand_as(lengths)
     return Captions(words, numbers, torch.zeros_like(lengths), lengths)
@@ -434,13 +436,13 @@ def apart_loss(scores: Tensor, regions: Regions, gold: Tensor, alike: Tensor) ->
         scores: `(batch, phrases, regions)`.
         alike: `(batch, phrases, objects, 4)`, zeros where there are fewer objects.
     """
-    own = _on_objects(regions, gold[:, :, None])[:, :, 0]
-    every = _on_objects(regions, alike).any(2) | own
-    learned = own.any(-1) & (every & ~own).any(-1)
+    on_gold = _on_objects(regions, gold[:, :, None])[:, :, 0]
+    every = _on_objects(regions, alike).any(2) | on_gold
+    learned = on_gold.any(-1) & (every & ~on_gold).any(-1)
     # Zeros where nothing is learned keep the gradient finite.
     known = scores.masked_fill(~learned[..., None], 0.0)
     own_share, whole = (
-        known.masked_fill(~(mask | ~learned[..., None]), -math.inf).logsumexp(-1) for mask in (own, every)
+        known.masked_fill(~(mask | ~learned[..., None]), -math.inf).logsumexp(-1) for mask in (on_gold, every)
     )
     return torch.where(learned, whole - own_share, 0.0).sum() / learned.sum().clamp(min=1)
 

@@ -95,8 +95,8 @@ def choice_loss(chosen: Tensor, on_object: Tensor) -> Tensor:
         chosen: log probabilities `(batch, phrases, regions)`.
         on_object: `(batch, phrases, objects, regions)`, true where a region is on an object to choose.
     """
-    found = on_object.any(-1)
+    covered = on_object.any(-1)
     # Where no region is on an object, zeros keep the gradient finite.
-    within = torch.where(on_object, chosen[:, :, None], -math.inf).masked_fill(~found[..., None], 0.0)
-    losses = -torch.where(found, within.logsumexp(-1), 0.0).sum(-1) / found.sum(-1).clamp(min=1)
-    return losses.sum() / found.any(-1).sum().clamp(min=1)
+    within = torch.where(on_object, chosen[:, :, None], -math.inf).masked_fill(~covered[..., None], 0.0)
+    losses = -torch.where(covered, within.logsumexp(-1), 0.0).sum(-1) / covered.sum(-1).clamp(min=1)
+    return losses.sum() / covered.any(-1).sum().clamp(min=1)
