@@ -33,6 +33,12 @@ EdgeModelOption = Annotated[
     typer.Option(help="For edge-boxes: OpenCV's structured-forest model (model.yml.gz).", show_default=False),
 ]
 
+WeightsOut = Annotated[Path, typer.Option(metavar="FILE", help="The weights to write (.safetensors).")]
+Backbone = Annotated[str, typer.Option(help="efficientnet-lite0, 1 or 2.")]
+Side = Annotated[int, typer.Option(min=32, max=2048, help="The network sees squares of this many pixels.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training pictures.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Pictures per step.")]
+
 
 @app.command()
 def report(
@@ -162,16 +168,20 @@ def show(
         typer.echo(f"Drew {len(proposals.boxes)} proposals to {out} ({drawing.width} × {drawing.height})")
 
 
+def _check_weights(out: Path, force: bool) -> None:
+    if out.suffix != ".safetensors":
+        raise DeixisError(f"{out}: weights are .safetensors files; choose a name that ends in .safetensors")
+    check_free(out, force)
+
+
 @app.command()
 def train(
     corpus: CorpusPath,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The weights to write (.safetensors).")],
-    backbone: Annotated[str, typer.Option(help="efficientnet-lite0, 1 or 2.")] = "efficientnet-lite2",
-    side: Annotated[
-        int, typer.Option(min=32, max=2048, help="Pictures are resized to squares of this many pixels.")
-    ] = 384,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training pictures.")] = 30,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures per step.")] = 64,
+    out: WeightsOut,
+    backbone: Backbone = "efficientnet-lite2",
+    side: Side = 384,
+    epochs: Epochs = 30,
+    batch_size: BatchSize = 64,
     seed: Seed = 0,
     pictures_in: PicturesIn = None,
     device: Device = "auto",
@@ -187,9 +197,7 @@ def train(
 
     Example: deixis proposals train joined/ --out proposer.safetensors --device cuda
     """
-    if out.suffix != ".safetensors":
-        raise DeixisError(f"{out}: weights are .safetensors files; choose a name that ends in .safetensors")
-    check_free(out, force)
+    _check_weights(out, force)
     from deixis.cli.train import training_progress
     from deixis.corpus import open_corpus
     from deixis.corpus.leak_guard import training_set
@@ -239,15 +247,15 @@ def train(
 @app.command("train-detector")
 def train_detector(
     corpus: CorpusPath,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The weights to write (.safetensors).")],
-    backbone: Annotated[str, typer.Option(help="efficientnet-lite0, 1 or 2.")] = "efficientnet-lite2",
-    side: Annotated[int, typer.Option(min=32, max=2048, help="The network sees squares of this many pixels.")] = 384,
+    out: WeightsOut,
+    backbone: Backbone = "efficientnet-lite2",
+    side: Side = 384,
     stored_side: Annotated[
         int,
         typer.Option(min=32, max=2048, help="Pictures are kept in memory as squares of this many pixels."),
     ] = 256,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training pictures.")] = 12,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures per step.")] = 128,
+    epochs: Epochs = 12,
+    batch_size: BatchSize = 128,
     seed: Seed = 0,
     pictures_in: PicturesIn = None,
     device: Device = "auto",
@@ -264,9 +272,7 @@ def train_detector(
 
     Example: deixis proposals train-detector coco/ --out coco-detector.safetensors --device cuda
     """
-    if out.suffix != ".safetensors":
-        raise DeixisError(f"{out}: weights are .safetensors files; choose a name that ends in .safetensors")
-    check_free(out, force)
+    _check_weights(out, force)
     from deixis.cli.train import training_progress
     from deixis.corpus import open_corpus
     from deixis.corpus.leak_guard import training_set
@@ -290,8 +296,7 @@ def train_detector(
     with busy("Reading pictures"):
         data = labelled_boxes(opened, training, names, stored_side, target, skipped)
         validation = labelled_boxes(opened, held_out, names, stored_side, target, skipped)
-    sizes = {"side": side, "stored_side": stored_side, "batch_size": batch_size}
-    recipe = detector_recipe(epochs, seed, backbone=backbone, **sizes)
+    recipe = detector_recipe(epochs, seed, backbone=backbone, side=side, stored_side=stored_side, batch_size=batch_size)
     model = new_detector(recipe, len(names)).to(target)
     task = DetectorTask(model, data, validation, recipe)
     with resumable(), training_progress(recipe) as (progress, say):

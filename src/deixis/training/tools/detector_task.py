@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +15,10 @@ from torch import Tensor
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError
 from deixis.training.augmentation import squashed_pictures
-from deixis.training.schedule import Clip, Cosine, ParameterGroup, Schedule
 from deixis.training.task import Batches, Loss
+from deixis.training.tools.box_learning import BoxRecipe, PictureRows, box_schedule, picture_batches
 from deixis.training.tools.detector_training import detector_loss
 from deixis.training.tools.detector_validation import detection_figures
-from deixis.training.tools.tool_runs import ToolRecipe
 from deixis.vision.detector import RegionDetector
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 from deixis.vision.reading import Skipped
@@ -28,48 +27,21 @@ from deixis.vision.reading import Skipped
 MOST_BOXES = 40
 
 
-class DetectorRecipe(ToolRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a detector's training; `zoom` is that of `random_views`."""
+class DetectorRecipe(BoxRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a detector's training."""
 
     name: str = "detector"
     kind: str = "detector"
     about: str = "Classifies regions of a picture."
-    backbone: str = "efficientnet-lite2"
-    side: int = 384
     #: Pictures are kept as squares of this many pixels, and enlarged to `side` when they are augmented.
     stored_side: int = 256
     batch_size: int = 128
     zoom: float = 0.5
 
-    @property
-    def learns_from_boxes(self) -> bool:
-        return True
 
-
-def detector_recipe(
-    epochs: int = 12,
-    seed: int = 0,
-    *,
-    backbone: str = "efficientnet-lite2",
-    side: int = 384,
-    stored_side: int = 256,
-    batch_size: int = 128,
-) -> DetectorRecipe:
-    schedule = Schedule(
-        epochs=epochs,
-        learning_rate=1e-3,
-        optimizer="adamw",
-        weight_decay=0.02,
-        groups=(ParameterGroup("backbone", rate=0.3),),
-        decay=Cosine(warm_up=min(0.5, 0.1 * epochs), final=0.01),
-        clip=Clip("norm", 5.0),
-        precision="mixed",
-        averaging=0.998,
-        figure="ap50",
-    )
-    return DetectorRecipe(
-        seed=seed, schedule=schedule, backbone=backbone, side=side, stored_side=stored_side, batch_size=batch_size
-    )
+def detector_recipe(epochs: int = 12, seed: int = 0, **settings: Any) -> DetectorRecipe:
+    schedule = box_schedule(epochs, warm_up=0.5, final=0.01, figure="ap50")
+    return DetectorRecipe(seed=seed, schedule=schedule, **settings)
 
 
 @dataclass(frozen=True)
@@ -130,12 +102,6 @@ def new_detector(recipe: DetectorRecipe, classes: int) -> RegionDetector:
         return RegionDetector(load_efficientnet_lite(recipe.backbone), recipe.backbone, classes, recipe.side)
 
 
-class DetectorBatch(NamedTuple):
-    rows: Tensor
-    #: Seed of augmentation and regions.
-    seed: int
-
-
 class DetectorTask:
     """The trainer's task (`deixis.training.task.Task`).
 
@@ -151,16 +117,10 @@ class DetectorTask:
     ) -> None:
         self.module, self._training, self._validation, self._recipe = model, training, validation, recipe
 
-    def batches(self, epoch: int) -> Batches[DetectorBatch]:
-        generator = torch.Generator().manual_seed(self._recipe.seed * 1_000_003 + epoch)
-        order = torch.randperm(len(self._training), generator=generator)
-        size = min(self._recipe.batch_size, len(order))
-        # Full batches only; the pictures left out differ from epoch to epoch.
-        count = len(order) // size
-        seeds = torch.randint(2**62, (count,), generator=generator).tolist()
-        return Batches(count, map(DetectorBatch, order[: count * size].reshape(count, size), seeds))
+    def batches(self, epoch: int) -> Batches[PictureRows]:
+        return picture_batches(len(self._training), self._recipe, epoch)
 
-    def loss(self, batch: DetectorBatch) -> Loss:
+    def loss(self, batch: PictureRows) -> Loss:
         data = self._training
         device = data.pictures.device
         generator, rows = torch.Generator(device).manual_seed(batch.seed), batch.rows.to(device)
@@ -174,5 +134,5 @@ class DetectorTask:
         held = self._validation
         return detection_figures(self.module, held.pictures, held.boxes, held.classes)
 
-    def describe(self, batch: DetectorBatch) -> str:
+    def describe(self, batch: PictureRows) -> str:
         return "images " + ", ".join(self._training.image_ids[row] for row in batch.rows.tolist())

@@ -8,7 +8,7 @@ Losses: quality focal loss (Li et al. 2020), generalized IoU (Rezatofighi et al.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,9 +31,8 @@ from deixis.training.augmentation import (
     view_boxes,
     view_pictures,
 )
-from deixis.training.schedule import Clip, Cosine, ParameterGroup, Schedule
 from deixis.training.task import Batches, Loss
-from deixis.training.tools.tool_runs import ToolRecipe
+from deixis.training.tools.box_learning import BoxRecipe, PictureRows, box_schedule, picture_batches
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposer import Proposer, ProposerOutput, corners
@@ -124,50 +123,19 @@ def new_proposer(backbone: str, seed: int) -> Proposer:
         return Proposer(load_efficientnet_lite(backbone), backbone)
 
 
-class ProposerRecipe(ToolRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a proposer's training; `zoom` is that of `random_views`."""
+class ProposerRecipe(BoxRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a proposer's training."""
 
     name: str = "proposer"
     kind: str = "proposer"
     about: str = "Proposes boxes of a picture."
-    backbone: str = "efficientnet-lite2"
-    side: int = 384
     batch_size: int = 64
     zoom: float = 0.45
 
-    @property
-    def learns_from_boxes(self) -> bool:
-        return True
 
-
-def proposer_recipe(
-    epochs: int = 30,
-    seed: int = 0,
-    *,
-    backbone: str = "efficientnet-lite2",
-    side: int = 384,
-    batch_size: int = 64,
-) -> ProposerRecipe:
-    schedule = Schedule(
-        epochs=epochs,
-        learning_rate=1e-3,
-        optimizer="adamw",
-        weight_decay=0.02,
-        groups=(ParameterGroup("backbone", rate=0.3),),
-        decay=Cosine(warm_up=min(2.0, 0.1 * epochs), final=0.005),
-        clip=Clip("norm", 5.0),
-        precision="mixed",
-        averaging=0.998,
-        validate_every=6,
-        figure="recall_at_100",
-    )
-    return ProposerRecipe(seed=seed, schedule=schedule, backbone=backbone, side=side, batch_size=batch_size)
-
-
-class ProposerBatch(NamedTuple):
-    rows: Tensor
-    #: Seed of the augmentation.
-    seed: int
+def proposer_recipe(epochs: int = 30, seed: int = 0, **settings: Any) -> ProposerRecipe:
+    schedule = box_schedule(epochs, warm_up=2.0, final=0.005, figure="recall_at_100", validate_every=6)
+    return ProposerRecipe(seed=seed, schedule=schedule, **settings)
 
 
 class ProposerTask:
@@ -183,16 +151,10 @@ class ProposerTask:
     def __init__(self, model: Proposer, training: BoxSet, validation: SquashedPictures, recipe: ProposerRecipe) -> None:
         self.module, self._training, self._validation, self._recipe = model, training, validation, recipe
 
-    def batches(self, epoch: int) -> Batches[ProposerBatch]:
-        generator = torch.Generator().manual_seed(self._recipe.seed * 1_000_003 + epoch)
-        order = torch.randperm(len(self._training), generator=generator)
-        size = min(self._recipe.batch_size, len(order))
-        # Full batches only; the pictures left out differ from epoch to epoch.
-        count = len(order) // size
-        seeds = torch.randint(2**62, (count,), generator=generator).tolist()
-        return Batches(count, map(ProposerBatch, order[: count * size].reshape(count, size), seeds))
+    def batches(self, epoch: int) -> Batches[PictureRows]:
+        return picture_batches(len(self._training), self._recipe, epoch)
 
-    def loss(self, batch: ProposerBatch) -> Loss:
+    def loss(self, batch: PictureRows) -> Loss:
         data = self._training
         device = data.pictures.device
         generator, rows = torch.Generator(device).manual_seed(batch.seed), batch.rows.to(device)
@@ -213,7 +175,7 @@ class ProposerTask:
         ]
         return {"recall_at_100": proposal_recall(pairs, ious=(0.5,))[0.5].overall.recall[100]}
 
-    def describe(self, batch: ProposerBatch) -> str:
+    def describe(self, batch: PictureRows) -> str:
         return "images " + ", ".join(self._training.image_ids[row] for row in batch.rows.tolist())
 
 
