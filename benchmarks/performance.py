@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from figures import RATIOS
+from figures import RATIOS, Ratio
 
 from deixis.files import write_text
 
@@ -104,7 +104,10 @@ def run() -> int:
     print("\n".join(table()))
     if failed:
         print(f"failed, or missed their own limit: {', '.join(failed)}")
-    return 1 if failed else 0
+    missed = [ratio.what for ratio, result, _ in measured() if not ratio.holds(result)]
+    if missed:
+        print(f"ratios beyond their limit: {'; '.join(missed)}")
+    return 1 if failed or missed else 0
 
 
 def _has_gpu() -> bool:
@@ -118,17 +121,21 @@ def read(name: str) -> Any:
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
+def measured() -> Iterator[tuple[Ratio, Any, float]]:
+    """The ratios whose result files exist and have the number, with the file's content."""
+    for ratio in RATIOS:
+        result = read(ratio.file)
+        try:
+            yield ratio, result, ratio.value(result)
+        except (KeyError, TypeError):
+            continue
+
+
 def table() -> Iterator[str]:
     """One row per ratio, for the result files that exist."""
     yield "| what | ratio | limit | machine | file |"
     yield "|---|---:|---|---|---|"
-    for ratio in RATIOS:
-        result = read(ratio.file)
-        try:
-            value = ratio.value(result)
-        # There is no file, or it lacks this number.
-        except (KeyError, TypeError):
-            continue
+    for ratio, result, value in measured():
         shown = f"{value:.2f}" if value < 100 else f"{value:,.0f}"
         yield f"| {ratio.what} | {shown} | {ratio.limit(result)} | {machine(result)} | `{ratio.file}.json` |"
 

@@ -50,6 +50,19 @@ def test_a_step_that_ends_at_another_loss_is_no_row(monkeypatch: pytest.MonkeyPa
     assert row.seconds(found) == 0.002
 
 
+def test_a_ratio_beyond_its_limit_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures, performance = script("figures", monkeypatch), script("performance", monkeypatch)
+    assert [ratio.what for ratio, result, _ in performance.measured() if not ratio.holds(result)] == []
+    by_file = {ratio.file: ratio for ratio in figures.RATIOS if ratio.at_least is not None}
+    slow = {"against_a_plain_loop": {"ratio_to_plain_loop": 1.59, "ratio_to_a_pass_a_box": 50.0}}
+    assert not by_file["extraction"].holds(slow)
+    assert by_file["extraction"].limit(slow) == "≥ 1.6"
+    monkeypatch.setattr(performance, "benchmarks", lambda data: iter(()))
+    assert performance.run() == 0
+    monkeypatch.setattr(performance, "read", lambda name: slow if name == "extraction" else None)
+    assert performance.run() == 1
+
+
 def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     performance = script("performance", monkeypatch)
     listed = {benchmark.script for benchmark in performance.benchmarks(ROOT)} | set(performance.BY_HAND)
