@@ -264,11 +264,11 @@ def train_detector(
 ) -> None:
     """Train a detector on the labelled boxes of a corpus, such as COCO's instances.
 
-    It replaces the Fast R-CNN of the two-branch paper: recipes use its region features with
+    It stands in for the Fast R-CNN of the two-branch paper: recipes use its region features with
     `features.backbone = "detector:FILE"` and `features.regions.features = "head"`. Every 25th training picture is held
-    out; the epoch with the best average precision there is saved. Pictures of the Flickr8k and COCO-mini test splits
-    are never trained on. All pictures are in the device's memory: 50,000 at 256 pixels take 10 GB. Run the same command
-    again to continue an interrupted training.
+    out; every third epoch and the last are measured there, and the one with the best average precision is saved.
+    Pictures of the Flickr8k and COCO-mini test splits are never trained on. All pictures are in the device's memory:
+    50,000 at 256 pixels take 10 GB. Run the same command again to continue an interrupted training.
 
     Example: deixis proposals train-detector coco/ --out coco-detector.safetensors --device cuda
     """

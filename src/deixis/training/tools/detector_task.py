@@ -40,7 +40,7 @@ class DetectorRecipe(BoxRecipe, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def detector_recipe(epochs: int = 12, seed: int = 0, **settings: Any) -> DetectorRecipe:
-    schedule = box_schedule(epochs, warm_up=0.5, final=0.01, figure="ap50")
+    schedule = box_schedule(epochs, warm_up=0.5, final=0.01, figure="ap50", validate_every=3)
     return DetectorRecipe(seed=seed, schedule=schedule, **settings)
 
 
