@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image as Pillow
 
-from deixis.adapters.bundles import MANIFEST, OLD_VERSION, WEIGHTS, packaged_folder, read_bundle
+from deixis.adapters.bundles import BACKBONE, MANIFEST, OLD_VERSION, WEIGHTS, packaged_folder, read_bundle
 from deixis.adapters.onnx_captioner import beam_search as numpy_beam_search
 from deixis.adapters.onnx_grounding import rank_by_coverage
 from deixis.base.bundle_export import export_bundle
@@ -63,6 +63,27 @@ def test_it_grounds_as_pytorch_does(model: BundleModel, grounder: GroundingModel
                 assert np.array(own.boxes) == pytest.approx(np.array(other.boxes), abs=0.101)
                 assert own.score == pytest.approx(other.score, abs=1e-3)
     assert model.ground(pictures[0], []) == []
+
+
+def test_grounding_and_presence_share_one_pass_of_the_backbone(
+    model: BundleModel, pictures: list[Pillow.Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture, run, graphs = pictures[0], model._run, []
+
+    def counted(name: str, *inputs: Any, **settings: Any) -> Any:
+        graphs.append(name)
+        return run(name, *inputs, **settings)
+
+    regions, embedded = model._grounder.look(picture), model.embed_prepared([model.prepare(picture)])
+    monkeypatch.setattr(model, "_run", counted)
+    monkeypatch.setattr(model._grounder, "_run", counted)
+    seen = model.look(picture)
+    assert graphs.count(BACKBONE) == 1
+    assert all(np.array_equal(own, other) for own, other in zip(seen.regions, regions, strict=True))
+    assert all(np.array_equal(own, other) for own, other in zip(seen.embedded, embedded, strict=True))
+    graphs.clear()
+    assert model.ground(picture, "a man") == model.ground(seen, "a man")
+    assert graphs.count(BACKBONE) == 1
 
 
 def test_it_localizes_as_pytorch_does(
@@ -143,9 +164,9 @@ def test_boxes_are_ranked_by_coverage_as_in_pytorch() -> None:
     for regions in (1, 3, 40):
         corners = np.sort(random.random((5, regions, 2, 2)), axis=2).reshape(5, regions, 4).astype(np.float32)
         logits = random.normal(0, 3, (5, regions)).astype(np.float32)
-        for sharpness, count in ((1.0, 1), (2.0, 10)):
-            ours = rank_by_coverage(corners, logits, sharpness, count=count)
-            theirs = by_coverage(torch.from_numpy(corners), torch.from_numpy(logits), sharpness, count=count).numpy()
+        for sharpness in (1.0, 2.0):
+            ours = rank_by_coverage(corners, logits, sharpness)
+            theirs = by_coverage(torch.from_numpy(corners), torch.from_numpy(logits), sharpness).numpy()
             assert np.array_equal(ours.argsort(1), theirs.argsort(1))
             assert np.allclose(ours, theirs, atol=1e-5)
 

@@ -15,10 +15,10 @@ from msgspec import Meta
 from deixis.adapters.bundles import BACKBONE, GROUNDING_BACKBONE, PHRASES, PROPOSALS, REGIONS
 from deixis.adapters.graph_runner import ANY, Array, GraphRunner
 from deixis.adapters.plural_boxes import plural_boxes
-from deixis.corpus.boxes import suppress
+from deixis.adapters.search_model import squashed
+from deixis.corpus.boxes import iou_matrix, suppress
 from deixis.model import Grounding, Localized, Mention, Text, Tokens, as_box, asked_phrases
 from deixis.text.vocabulary import PAD, Vocabulary
-from deixis.vision.crops import BILINEAR, squash
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 OVERLAP = 0.6
 #: Intersection over union that makes a hit, and how many boxes are ranked by what they cover.
 HIT, RANKED = 0.5, 10
-_LEVELS = ("level_8", "level_16", "level_32")
+#: Outputs of the backbone that grounding needs.
+LEVELS = ("level_8", "level_16", "level_32")
 
 
 class GroundingSettings(msgspec.Struct, frozen=True):
@@ -53,13 +54,21 @@ class OnnxGrounder:
         has_backbone = GROUNDING_BACKBONE in run.bundle.manifest.files
         self._backbone = GROUNDING_BACKBONE if has_backbone else BACKBONE
 
+    @property
+    def shared_side(self) -> int:
+        """The side of pictures whose pass through the bundle's one backbone serves grounding too; 0: none."""
+        return self._settings.side if self._backbone == BACKBONE else 0
+
     def look(self, picture: Picture) -> SeenRegions:
         """Find and encode the regions of a picture."""
         side = self._settings.side
-        pixels = np.asarray(squash(picture, side, BILINEAR)).transpose(2, 0, 1)[None]
-        shapes = dict.fromkeys(_LEVELS, (1, ANY, ANY, ANY))
-        pyramid = self._run(self._backbone, {"pictures": pixels}, shapes, side=side)
-        levels = dict(zip(_LEVELS, pyramid, strict=True))
+        shapes = dict.fromkeys(LEVELS, (1, ANY, ANY, ANY))
+        pyramid = self._run(self._backbone, {"pictures": squashed(picture, side)[None]}, shapes, side=side)
+        return self.look_at(picture.size, pyramid)
+
+    def look_at(self, size: tuple[int, int], pyramid: Sequence[Array]) -> SeenRegions:
+        """The same from the `LEVELS` of the backbone for a picture of this size."""
+        levels = dict(zip(LEVELS, pyramid, strict=True))
         boxes, types, scores = self._run(
             PROPOSALS, levels, {"boxes": (1, ANY, 4), "types": (1, ANY, ANY), "scores": (1, ANY)}
         )
@@ -67,7 +76,7 @@ class OnnxGrounder:
         regions = {"boxes": boxes[:, chosen], "types": types[:, chosen]}
         shape = {"encoded": (1, len(chosen), self._settings.width)}
         (encoded,) = self._run(REGIONS, {**levels, **regions}, shape)
-        return SeenRegions(picture.size, regions["boxes"], encoded)
+        return SeenRegions(size, regions["boxes"], encoded)
 
     def ground(self, image: Picture | SeenRegions, phrases: str | Sequence[Text]) -> list[Grounding]:
         """The best box of each phrase, and several of a plural; scores are from 0 to 1."""
@@ -78,9 +87,7 @@ class OnnxGrounder:
         mentions = [phrase.mention for phrase in asked]
         boxes, logits = self._point(seen, mentions)
         several = plural_boxes(mentions, lambda singles: self._point(seen, singles))
-        # The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
-        covered = rank_by_coverage(boxes, logits, 1.0, count=1)
-        best = covered.argmax(1)
+        best = logits.argmax(1)
         size = np.array([*seen.size, *seen.size], np.float32)
         return [
             Grounding(
@@ -88,11 +95,11 @@ class OnnxGrounder:
                 phrase.start,
                 phrase.end,
                 as_box(round(side, 1) for side in (phrase_boxes[region] * size).tolist()),
-                round(min(float(scores[region]), 1.0), 4),
+                round(min(_covered(phrase_boxes, scores, region), 1.0), 4),
                 boxes=tuple(as_box(round(side, 1) for side in (box * size).tolist()) for box in others),
             )
             for phrase, phrase_boxes, scores, region, others in zip(
-                asked, boxes, covered, best.tolist(), several, strict=True
+                asked, boxes, logits, best.tolist(), several, strict=True
             )
         ]
 
@@ -123,17 +130,26 @@ class OnnxGrounder:
         return boxes[0].clip(0, 1), scores[0]
 
 
-def rank_by_coverage(boxes: Array, logits: Array, sharpness: float, *, count: int = RANKED) -> Array:
+def _covered(boxes: Array, logits: Array, region: int) -> float:
+    """The probability that the box of a region is a hit: that of all boxes that it overlaps enough.
+
+    The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
+    """
+    powers = np.exp(logits - logits.max())
+    return float(powers[iou_matrix(boxes[[region]], boxes)[0] >= HIT].sum() / powers.sum())
+
+
+def rank_by_coverage(boxes: Array, logits: Array, sharpness: float) -> Array:
     """`deixis.base.grounding_boxes.by_coverage` in NumPy, for boxes all of which are real.
 
     Args:
         boxes: `(phrases, regions, 4)`.
         logits: `(phrases, regions)`.
         sharpness: what logits are multiplied by.
-        count: after so many boxes the rest are ranked by their own probability.
 
     Returns:
-        `(phrases, regions)`: the probability newly covered by each of the first boxes; below 0 for the rest.
+        `(phrases, regions)`: the probability newly covered by each of the first `RANKED` boxes; below 0 for the rest,
+        which are ranked by their own probability.
     """
     powers = np.exp(sharpness * (logits - logits.max(-1, keepdims=True)))
     chance: Array = powers / powers.sum(-1, keepdims=True)
@@ -146,7 +162,7 @@ def rank_by_coverage(boxes: Array, logits: Array, sharpness: float, *, count: in
     ranked: Array = chance - 2
     rows = np.arange(len(boxes))
     least = np.full(len(boxes), np.inf, chance.dtype)
-    for turn in range(min(count, logits.shape[1])):
+    for turn in range(min(RANKED, logits.shape[1])):
         # The box's own chance decides between boxes that cover the same.
         gain = (covers @ left[..., None])[..., 0] + chance.dtype.type(1e-4) * chance
         best = np.where(ranked >= 0, -np.inf, gain if turn else logits).argmax(-1)

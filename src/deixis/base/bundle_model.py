@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from deixis.adapters.bundles import CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, MANIFEST, VOCABULARY, Bundle
+from deixis.adapters.bundles import BACKBONE, CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, MANIFEST, VOCABULARY, Bundle
+from deixis.adapters.graph_runner import ANY
 from deixis.adapters.onnx_captioner import CaptionerSettings, OnnxCaptioner
-from deixis.adapters.onnx_grounding import GroundingSettings, OnnxGrounder
+from deixis.adapters.onnx_grounding import LEVELS, GroundingSettings, OnnxGrounder
 from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.phrase_presence import presence
 from deixis.adapters.search_model import Bytes, Pictures, scores
@@ -22,6 +23,8 @@ from deixis.model import Description, Grounding, ImageInput, Localized, Text, To
 from deixis.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
     from deixis.base.bundle_networks import BundleCaptioner
     from deixis.base.grounding_model import GroundingModel
 
@@ -55,7 +58,8 @@ class BundleModel(OnnxModel):
             grounded, embedded = self._grounder.ground(image.regions, phrases), image.embedded
         else:
             picture = self.as_picture(image)
-            grounded, embedded = self._grounder.ground(picture, phrases), self._embedded([picture])
+            regions, embedded = self._seen(picture, self.prepare(picture))
+            grounded = self._grounder.ground(regions, phrases)
         chances = presence(self, embedded, [grounding.phrase for grounding in grounded])
         return [
             msgspec.structs.replace(grounding, presence=chance)
@@ -105,13 +109,26 @@ class BundleModel(OnnxModel):
         """See a picture once. `ground` then takes milliseconds per sentence."""
         picture = self.as_picture(image)
         prepared = self.prepare(picture)
+        if "ground" in self.abilities:
+            regions, embedded = self._seen(picture, prepared)
+        else:
+            regions, embedded = None, self.embed_prepared([prepared])
         return SeenPicture(
             picture.size,
             prepared,
-            self.embed_prepared([prepared]),
-            self._grounder.look(picture) if "ground" in self.abilities else None,
+            embedded,
+            regions,
             self._captioner.prepare(picture) if "describe" in self.abilities else None,
         )
+
+    def _seen(self, picture: Picture, prepared: Bytes) -> tuple[Any, Pictures]:
+        """What grounding sees in a picture, and its embedding: by one pass of the backbone, where both share one."""
+        grounder, side = self._grounder, self._manifest.side
+        if not isinstance(grounder, OnnxGrounder) or grounder.shared_side != side:
+            return grounder.look(picture), self.embed_prepared([prepared])
+        shapes = dict.fromkeys((*LEVELS, "map"), (1, ANY, ANY, ANY))
+        *pyramid, maps = self._run(BACKBONE, {"pictures": prepared[None]}, shapes, side=side)
+        return grounder.look_at(picture.size, pyramid), self._embed_maps(maps)
 
     def prepared(self, image: ImageInput) -> Bytes:
         return image.prepared if isinstance(image, SeenPicture) else super().prepared(image)

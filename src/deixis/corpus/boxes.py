@@ -37,21 +37,19 @@ def suppress(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: 
     Boxes are visited by descending score; ties keep their order. A box is kept unless its intersection over union with
     a box kept earlier is more than `overlap`.
     """
-    order = np.argsort(-scores, kind="stable")
-    sorted_boxes = boxes[order]
-    areas = np.maximum(sorted_boxes[:, 2:] - sorted_boxes[:, :2], 0).prod(1)
-    alive = np.ones(len(order), dtype=bool)
+    left = np.argsort(-scores, kind="stable")
+    corners = boxes[left].T
+    sides = np.maximum(corners[2:] - corners[:2], 0)
+    # x1, y1, x2, y2 and area of the boxes that are left, one row each.
+    table = np.vstack([corners, sides[:1] * sides[1:]])
     chosen: list[int] = []
-    for row in range(len(order)):
-        if len(chosen) == count:
-            break
-        if not alive[row]:
-            continue
-        chosen.append(int(order[row]))
-        low = np.maximum(sorted_boxes[row, :2], sorted_boxes[row + 1 :, :2])
-        high = np.minimum(sorted_boxes[row, 2:], sorted_boxes[row + 1 :, 2:])
-        inner = np.maximum(high - low, 0).prod(1)
-        alive[row + 1 :] &= inner <= overlap * (areas[row] + areas[row + 1 :] - inner)
+    while len(left) and len(chosen) < count:
+        chosen.append(int(left[0]))
+        best, rest = table[:, :1], table[:, 1:]
+        across, down = np.maximum(np.minimum(best[2:4], rest[2:4]) - np.maximum(best[:2], rest[:2]), 0)
+        inner = across * down
+        apart = inner <= overlap * (best[4] + rest[4] - inner)
+        left, table = left[1:][apart], rest[:, apart]
     return np.array(chosen, dtype=np.int64)
 
 
