@@ -29,7 +29,8 @@ pytestmark = pytest.mark.skipif(not DOCUMENTS, reason="the documents are in the 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_relative_link_leads_to_a_file(document: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    text = document.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text) + re.findall(r'<img src="([^"]+)"', text)
     missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
     assert missing == []
 
