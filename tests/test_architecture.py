@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -198,6 +199,23 @@ def test_locals_are_named_after_what_they_hold() -> None:
         or (isinstance(node, ast.arg) and node.arg in pronouns)
     ]
     assert places == []
+
+
+def test_the_page_about_architecture_names_rooms_and_files_that_exist() -> None:
+    page = PACKAGE.parent.parent / "ARCHITECTURE.md"
+    if not page.exists():
+        pytest.skip("the page is in the checkout")
+    text = page.read_text("utf-8")
+    first_column = [line.split("|")[1] for line in text.split("## How things travel")[0].splitlines() if "|" in line]
+    rooms = [name.removesuffix(".py").strip("/") for cell in first_column for name in re.findall(r"^ `(.+)` $", cell)]
+    assert tuple(name for part in rooms for name in part.split("`, `")) == ROOMS
+    files = set(re.findall(r"`([\w/]+\.py)`", text)) - {"tests/test_architecture.py"}
+    assert len(files) > 40
+    missing = [name for name in files if not any(path.match(name) for path in PACKAGE.rglob("*.py"))]
+    assert missing == []
+    assert {name for name in files if name.startswith("cli/") and f"`{name}`" in text.split("The papers:")[0]} | {
+        f"cli/{command}.py" for command in ("finetune", "export_command")
+    } == set(INSIDE_MODELS)
 
 
 def test_training_begins_at_the_one_door() -> None:
