@@ -83,9 +83,9 @@ class Mention(tuple[str, ...]):
     end: int
 
     def __new__(cls, sentence: Tokens, start: int, end: int) -> Mention:
-        made = super().__new__(cls, tuple(sentence[start:end]))
-        made.sentence, made.start, made.end = tuple(sentence), start, end
-        return made
+        mention = super().__new__(cls, tuple(sentence[start:end]))
+        mention.sentence, mention.start, mention.end = tuple(sentence), start, end
+        return mention
 
     def __getnewargs__(self) -> tuple[Tokens, int, int]:
         return self.sentence, self.start, self.end

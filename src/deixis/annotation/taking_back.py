@@ -68,10 +68,10 @@ def _is_built_on(connection: Connection, answer: Row[Any], settings: Settings) -
         return True
     document = load_document(connection, image_id)
     judgments = valid_judgments(connection, image_id, image_id).get(image_id, [])
-    made = all_fixes(connection, image_id, image_id).get(image_id, [])
+    image_fixes = all_fixes(connection, image_id, image_id).get(image_id, [])
     others = [judgment for judgment in judgments if judgment.id != answer.id]
-    used = image_state(document, judgments, made, settings).used
-    return bool(used - {answer.id} - image_state(document, others, made, settings).used)
+    used = image_state(document, judgments, image_fixes, settings).used
+    return bool(used - {answer.id} - image_state(document, others, image_fixes, settings).used)
 
 
 def _forget_outcome(connection: Connection, worker: int, answer: Row[Any], rules: Rules) -> None:

@@ -143,7 +143,12 @@ class DeixisBaseTask(PictureTask):
         validation = corpus.split("val")
         self.grounding = GroundingTask(
             GroundingModel(network, words),
-            as_tensors(annotated, words, device, {name: made.landmarks for name, made in self._expressed.items()}),
+            as_tensors(
+                annotated,
+                words,
+                device,
+                {name: image_expressions.landmarks for name, image_expressions in self._expressed.items()},
+            ),
             grounding_data(corpus, validation, words, part.model.side, device, Skipped()),
             loss=part.loss,
             augmentation=part.augmentation,
@@ -155,7 +160,12 @@ class DeixisBaseTask(PictureTask):
         #: Expressions about pictures of the validation split.
         self.held_out_expressions = (
             grounding_data(
-                corpus, [made.image for made in expressed.values()], words, part.model.side, device, Skipped()
+                corpus,
+                [image_expressions.image for image_expressions in expressed.values()],
+                words,
+                part.model.side,
+                device,
+                Skipped(),
             )
             if expressed
             else None
@@ -168,9 +178,11 @@ class DeixisBaseTask(PictureTask):
     def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
         """The words of the training captions, and those of expressions and false captions, however rare."""
         captions = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
-        made = [tokens_of(caption) for expressed in self._expressed.values() for caption in expressed.image.captions]
+        made_captions = [
+            tokens_of(caption) for expressed in self._expressed.values() for caption in expressed.image.captions
+        ]
         least = self.recipe.text.minimum_count
-        needed = dict.fromkeys((token for tokens in made for token in tokens), least)
+        needed = dict.fromkeys((token for tokens in made_captions for token in tokens), least)
         counts = {**needed, **captions, **{word: max(captions[word], least) for word in needed}}
         return TokenIds(self.recipe.text, Vocabulary(counts, minimum_count=least))
 

@@ -29,17 +29,19 @@ def expression_image(image: Image, count: int, random: np.random.Generator) -> E
     if not any(chain.label for chain in image.chains):
         return None
     objects = labelled_boxes(image)
-    telling = [(one.text, (one.target,), one.landmark) for one in expressions(objects, random)]
-    naming = [(one.text, one.objects, None) for one in object_phrases(objects, random)]
+    telling = [
+        (expression.text, (expression.target,), expression.landmark) for expression in expressions(objects, random)
+    ]
+    naming = [(phrase.text, phrase.objects, None) for phrase in object_phrases(objects, random)]
     for texts in (telling, naming):
         random.shuffle(texts)
     naming = naming[: max(count // 3, count - len(telling))]
-    made = [*telling[: count - len(naming)], *naming]
-    if not made:
+    chosen = [*telling[: count - len(naming)], *naming]
+    if not chosen:
         return None
     boxes = [chain.boxes[0] for chain in image.chains if chain.label and len(chain.boxes) == 1]
     chains = [Chain(_name((index,)), (box,), label=objects.labels[index]) for index, box in enumerate(boxes)]
-    several = dict.fromkeys(indices for _, indices, _ in made if len(indices) > 1)
+    several = dict.fromkeys(indices for _, indices, _ in chosen if len(indices) > 1)
     chains += [
         Chain(_name(indices), tuple(boxes[index] for index in indices), label=objects.labels[indices[0]])
         for indices in several
@@ -50,12 +52,12 @@ def expression_image(image: Image, count: int, random: np.random.Generator) -> E
         width=image.width,
         height=image.height,
         split=image.split,
-        captions=[_caption(text, _name(indices)) for text, indices, _ in made],
+        captions=[_caption(text, _name(indices)) for text, indices, _ in chosen],
         boxes=image.boxes,
         chains=chains,
         source_id=image.source_id,
     )
-    landmarks = {row: _name((landmark,)) for row, (_, _, landmark) in enumerate(made) if landmark is not None}
+    landmarks = {row: _name((landmark,)) for row, (_, _, landmark) in enumerate(chosen) if landmark is not None}
     return ExpressionImage(expressed, landmarks)
 
 

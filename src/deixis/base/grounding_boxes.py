@@ -30,8 +30,8 @@ def moved(boxes: Tensor, offsets: Tensor) -> Tensor:
 
 def offsets_to(boxes: Tensor, wanted: Tensor) -> Tensor:
     """What `moved` needs to make `boxes` the `wanted`."""
-    size, wanted_size = ((one[..., 2:] - one[..., :2]).clamp(min=1e-3) for one in (boxes, wanted))
-    centre, wanted_centre = ((one[..., :2] + one[..., 2:]) / 2 for one in (boxes, wanted))
+    size, wanted_size = ((corners[..., 2:] - corners[..., :2]).clamp(min=1e-3) for corners in (boxes, wanted))
+    centre, wanted_centre = ((corners[..., :2] + corners[..., 2:]) / 2 for corners in (boxes, wanted))
     return torch.cat([(wanted_centre - centre) / size, (wanted_size / size).log()], -1)
 
 

@@ -78,8 +78,8 @@ class GroundingData:
 
     def part(self, rows: Tensor) -> Captions:
         """The captions of some images, no longer than they must be."""
-        here = rows.to(self.gold.device)
-        captions = Captions(*(field[here] for field in self.captions))
+        device_rows = rows.to(self.gold.device)
+        captions = Captions(*(field[device_rows] for field in self.captions))
         return captions._replace(tokens=captions.tokens[:, :, : int(self.longest[rows].max())])
 
 

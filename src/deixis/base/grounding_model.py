@@ -148,12 +148,12 @@ class GroundingModel(Model):
         """Phrases as a batch of one picture; those of one sentence are read together."""
         mentions = [Mention.of(phrase) for phrase in phrases]
         sentences = {
-            sentence: row for row, sentence in enumerate(dict.fromkeys(tuple(one.sentence) for one in mentions))
+            sentence: row for row, sentence in enumerate(dict.fromkeys(tuple(mention.sentence) for mention in mentions))
         }
         tokens = torch.full((1, len(sentences), max(map(len, sentences))), PAD)
         for sentence, row in sentences.items():
             tokens[0, row, : len(sentence)] = torch.tensor(self.vocabulary.encode(sentence))
-        spans = [(sentences[tuple(one.sentence)], one.start, one.end) for one in mentions]
+        spans = [(sentences[tuple(mention.sentence)], mention.start, mention.end) for mention in mentions]
         return Captions(tokens, *torch.tensor(spans).T[:, None])
 
     @torch.no_grad()

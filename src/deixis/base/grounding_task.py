@@ -262,13 +262,13 @@ class GroundingTask:
         self, rows: Tensor, views: Views, output: ProposerOutput, pyramid: list[Tensor], generator: torch.Generator
     ) -> Loss:
         """The loss of what the network saw in these views of the pictures of `rows`, which are on the CPU."""
-        data, here, how = self.training, rows.to(generator.device), self.augmentation
+        data, device_rows, how = self.training, rows.to(generator.device), self.augmentation
         captions = data.part(rows)
         mirrored = views.flip[:, None, None] < 0
         captions = captions._replace(tokens=torch.where(mirrored, self._mirrored[captions.tokens], captions.tokens))
         if how.alone and float(torch.rand((), device=generator.device, generator=generator)) < how.alone:
             captions = phrases_alone(captions)
-        gold = view_boxes(data.gold[here], views)
+        gold = view_boxes(data.gold[device_rows], views)
         regions = jittered(self.network.propose(output), how, generator)
         answer: Grounding = self.network(pyramid, regions, forgotten(captions, how.forget, generator))
         parts = {"phrases": phrase_loss(answer, gold, self.weights.targets)}
@@ -276,20 +276,20 @@ class GroundingTask:
         if self.network.recipe.refine and self.weights.boxes:
             parts["boxes"] = box_loss(answer, regions, gold)
             total = total + self.weights.boxes * parts["boxes"]
-        alike = view_boxes(data.alike[here].flatten(1, 2), views).reshape(*gold.shape[:2], -1, 4)
+        alike = view_boxes(data.alike[device_rows].flatten(1, 2), views).reshape(*gold.shape[:2], -1, 4)
         if self.weights.apart:
             parts["apart"] = apart_loss(answer.scores, regions, gold, alike)
             total = total + self.weights.apart * parts["apart"]
         if self.weights.choices and answer.chosen is not None:
-            landmark = view_boxes(data.landmark[here], views)[:, :, None]
+            landmark = view_boxes(data.landmark[device_rows], views)[:, :, None]
             parts["choices"] = choice_loss(answer.chosen[:, :, ALIKE], _on_objects(regions, alike)) + choice_loss(
                 answer.chosen[:, :, LANDMARK], _on_objects(regions, landmark)
             )
             total = total + self.weights.choices * parts["choices"]
         if self.weights.proposer:
-            boxes = view_boxes(data.boxes[here], views)
-            types = data.types[here] & (boxes.amax(-1) > 0)[..., None]
-            parts["proposer"] = proposer_loss(output, boxes, types, data.background[here])
+            boxes = view_boxes(data.boxes[device_rows], views)
+            types = data.types[device_rows] & (boxes.amax(-1) > 0)[..., None]
+            parts["proposer"] = proposer_loss(output, boxes, types, data.background[device_rows])
             total = total + self.weights.proposer * parts["proposer"]
         if "namer" in self.module:
             parts["words"] = self._naming_loss(answer.regions, regions, captions, gold)
@@ -338,13 +338,13 @@ def recalls(grounder: GroundingModel, data: GroundingData, *, mirror: bool = Fal
     """
     ranks, bounds, leads, pairs = [], [], [], []
     for rows in torch.split(torch.arange(len(data)), PASS):
-        here = rows.to(data.gold.device)
-        answer, regions = grounder.answer(data.pictures[here], data.part(rows), mirror=mirror)
-        gold = data.gold[here]
+        device_rows = rows.to(data.gold.device)
+        answer, regions = grounder.answer(data.pictures[device_rows], data.part(rows), mirror=mirror)
+        gold = data.gold[device_rows]
         right = aligned_iou(answer.boxes, gold[:, :, None])[0] >= RIGHT_IOU
         ranked = by_coverage(answer.boxes, answer.scores, grounder.network.recipe.sharpness)
         ranks.append(first_right(ranked, right))
-        alike = data.alike[here]
+        alike = data.alike[device_rows]
         other = ((alike - gold[:, :, None]).abs().amax(-1) > 0) & (alike.amax(-1) > 0)
         # Names of two objects ("the dogs") have the merged box, which is neither of them.
         pairs.append(((alike.amax(-1) > 0).sum(-1) == 2) & (other.sum(-1) == 1))

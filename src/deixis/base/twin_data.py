@@ -34,19 +34,19 @@ def twin_data(images: Sequence[Image], text: TextFeatures, device: torch.device,
     random = np.random.default_rng(seed)
     tokens = [[tokens_of(caption) for caption in image.captions] for image in images]
     counts = colour_counts(caption for captions in tokens for caption in captions)
-    made = []
+    twins = []
     row = 0
     for image_captions in tokens:
         for index, caption in enumerate(image_captions):
             others = [*image_captions[:index], *image_captions[index + 1 :]]
-            made += [(row, change) for change in false_captions(caption, others, random, counts)]
+            twins += [(row, change) for change in false_captions(caption, others, random, counts)]
             row += 1
-    made = balanced(made, [change for _, change in made], random)
-    rows = np.array([caption_row for caption_row, _ in made], np.int64)
+    twins = balanced(twins, [change for _, change in twins], random)
+    rows = np.array([caption_row for caption_row, _ in twins], np.int64)
     return TwinData(
-        torch.from_numpy(text.transform([change.tokens for _, change in made])).to(device),
+        torch.from_numpy(text.transform([change.tokens for _, change in twins])).to(device),
         rows,
-        np.array([KINDS.index(change.kind) for _, change in made], np.int64),
+        np.array([KINDS.index(change.kind) for _, change in twins], np.int64),
         np.searchsorted(rows, np.arange(row + 1)),
     )
 

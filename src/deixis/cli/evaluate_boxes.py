@@ -89,13 +89,13 @@ def boxes(
     record = Record(out, force, {"predictions": predictions})
     if out is not None and saw_boxes is None:
         raise DeixisError("a result file says whether the model saw boxes: give --saw-boxes or --saw-no-boxes")
-    given = read_boxes(predictions)
+    predicted = read_boxes(predictions)
     with busy(f"Reading {corpus}"):
         opened = open_corpus(corpus)
     chosen = None if split == "all" else split
     images = opened.images if chosen is None else opened.split(chosen).images
     try:
-        localized, missing = localize_boxes(images, given)
+        localized, missing = localize_boxes(images, predicted)
     except DeixisError as fault:
         raise InputError(predictions, str(fault)) from None
     blind = {}

@@ -47,7 +47,7 @@ def concepts(
     if as_json:
         print_json({"picture": str(image), "concepts": seen})
         return
-    rows = [[one.concept, one.part, f"{one.confidence:.3f}", _region(one.box)] for one in seen]
+    rows = [[concept.concept, concept.part, f"{concept.confidence:.3f}", _region(concept.box)] for concept in seen]
     print_table(str(image), ["concept", "part", "confidence", "where"], rows)
 
 
@@ -146,8 +146,8 @@ def _by_region(concepts: list[Concept]) -> list[Finding]:
     from deixis.vision.drawing.pages import Finding
 
     regions: dict[Any, list[tuple[str, str]]] = {None: []}
-    for one in concepts:
-        regions.setdefault(one.box, []).append((one.concept, f"{one.confidence:.2f}"))
+    for concept in concepts:
+        regions.setdefault(concept.box, []).append((concept.concept, f"{concept.confidence:.2f}"))
     return [Finding(tuple(lines), box and Box(*box)) for box, lines in regions.items() if lines]
 
 

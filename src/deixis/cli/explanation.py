@@ -88,15 +88,15 @@ def asked_concepts(
 
 def changed_sentences(model: Model, image: ImageInput, tokens: Tokens) -> list[Changed]:
     """The sentence against others with one thing changed (`deixis.text.false_captions`)."""
-    made = false_captions(tuple(tokens), [], np.random.default_rng(0))
-    if not made or "score" not in model.abilities:
+    changes = false_captions(tuple(tokens), [], np.random.default_rng(0))
+    if not changes or "score" not in model.abilities:
         return []
     given_score, *scores = (
-        float(score) for score in model.score([image], [tokens, *(change.tokens for change in made)])[0]
+        float(score) for score in model.score([image], [tokens, *(change.tokens for change in changes)])[0]
     )
     return [
         Changed(change.kind, change.before, change.after, " ".join(change.tokens), score, given_score > score)
-        for change, score in zip(made, scores, strict=True)
+        for change, score in zip(changes, scores, strict=True)
     ]
 
 

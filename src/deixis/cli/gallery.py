@@ -72,29 +72,29 @@ def gallery(
     check_free(folder, force)
     opened = run_corpus(runs[-1], read_recipe(runs[-1]), corpus, pictures_in)
     with busy("Reading features"):
-        given = [FeatureStore(path) for path in features or []]
+        opened_stores = [FeatureStore(path) for path in features or []]
     chosen = [opened[name] for name in image or []] or _random_images(opened.split(split).images, count, seed)
     names = [read_recipe(run).name for run in runs]
     columns: list[list[tuple[list[Retrieved], int]]] = []
     concepts: list[list[Concept]] = []
     for run in track(runs, "Retrieving", len(runs)):
         recipe, model = read_recipe(run), load_model(run, device)
-        stores = given or stores_for(recipe, opened, run=run, split=None if image else split, device=device)
+        stores = opened_stores or stores_for(recipe, opened, run=run, split=None if image else split, device=device)
         pictures = kind_of(recipe.kind).pictures(recipe, opened, split, stores)
         columns.append(retrieved_sentences(model, pictures, chosen, sentences))
         if "concepts" in model.abilities:
-            concepts = [model.concepts(pictures.features(one))[:10] for one in chosen]
+            concepts = [model.concepts(pictures.features(chosen_image))[:10] for chosen_image in chosen]
     entries = [
         {
-            "image": one.id,
-            "captions": [caption.text for caption in one.captions],
+            "image": chosen_image.id,
+            "captions": [caption.text for caption in chosen_image.captions],
             "found": {
                 name: {"sentences": [item._asdict() for item in column[row][0]], "rank": column[row][1]}
                 for name, column in zip(names, columns, strict=True)
             },
             "concepts": concepts[row] if concepts else [],
         }
-        for row, one in enumerate(chosen)
+        for row, chosen_image in enumerate(chosen)
     ]
     lead = (
         f"{len(chosen)} pictures of {opened.name or corpus or 'the corpus'}, {split}: the best {sentences} captions of "
@@ -102,7 +102,8 @@ def gallery(
     )
     with system_faults(folder):
         sections = [
-            (one.id, _section(entry, _saved(opened, one, folder))) for one, entry in zip(chosen, entries, strict=True)
+            (chosen_image.id, _section(entry, _saved(opened, chosen_image, folder)))
+            for chosen_image, entry in zip(chosen, entries, strict=True)
         ]
         write_text(folder / "index.html", page("Sentences for pictures", lead, sections))
     if as_json:
@@ -154,7 +155,10 @@ def correspondences(
             run, opened, recipe=reference(recipe), seed=recipe.seed, readings=recipe.readings
         )
         shown = shown_captions(run, opened, count, np.random.default_rng(seed))
-    examples = [Example(one.image, read_picture(opened, one.image), one.caption, one.rounds) for one in shown]
+    examples = [
+        Example(caption.image, read_picture(opened, caption.image), caption.caption, caption.rounds)
+        for caption in shown
+    ]
     sections = [("How many are correct", _figures(result))]
     with system_faults(folder), busy("Drawing"):
         for sheet, start in enumerate(range(0, len(examples), COLUMNS), start=1):
@@ -216,9 +220,9 @@ def _section(entry: dict[str, Any], picture: str) -> str:
         for run in entry["found"].values()
     )
     bars = "".join(
-        f"<tr><td>{escape(one.concept)}</td><td><meter value={one.confidence:.3f}></meter></td>"
-        f"<td>{one.confidence:.2f}</td></tr>"
-        for one in entry["concepts"]
+        f"<tr><td>{escape(concept.concept)}</td><td><meter value={concept.confidence:.3f}></meter></td>"
+        f"<td>{concept.confidence:.2f}</td></tr>"
+        for concept in entry["concepts"]
     )
     concepts = f'<table aria-label="concepts">{bars}</table>' if bars else ""
     return (

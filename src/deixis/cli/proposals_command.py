@@ -397,8 +397,8 @@ def _print_recall(
             f"{positives['two_or_more']:.1f}% of the phrases have two or more"
         )
     seconds = figures.get("seconds_per_picture")
-    taken = "" if seconds is None else f" and {seconds:.2f} s"
+    duration = "" if seconds is None else f" and {seconds:.2f} s"
     typer.echo(
-        f"{counts['images']:,} images; {figures['boxes_per_picture']:.0f} boxes{taken} per picture; "
+        f"{counts['images']:,} images; {figures['boxes_per_picture']:.0f} boxes{duration} per picture; "
         f"{_statement(saw_boxes)}"
     )

@@ -87,11 +87,11 @@ def reproduce(
         rows = reproduce_rows(
             tables, materials, target, **folders, seeds=range(seeds), split=split, progress=progress, say=say
         )
-        made = list(rows)
+        paths = list(rows)
     if json:
-        print_json([str(path) for path in made])
+        print_json([str(path) for path in paths])
         return
-    comparison = compare({str(path): load(path) for path in made})
+    comparison = compare({str(path): load(path) for path in paths})
     shown = [table for table in paper_tables().values() if comparison.of_table(table)]
     console().print(markdown(comparison, shown), markup=False, highlight=False, soft_wrap=True)
 

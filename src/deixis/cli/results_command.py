@@ -73,12 +73,12 @@ def papers(
             typer.echo(f"{table}/{row.id:<30} {row.label}{settings}")
     else:
         paper = ""
-        for name, one in tables.items():
-            if one.paper != paper:
-                paper = one.paper
+        for name, paper_table in tables.items():
+            if paper_table.paper != paper:
+                paper = paper_table.paper
                 typer.echo(f"{paper}: {paper_title(paper)}")
-            corpus = f" ({one.corpus})" if one.corpus else ""
-            typer.echo(f"  {name:<25} {len(one.rows):>2} rows  {one.title}{corpus}")
+            corpus = f" ({paper_table.corpus})" if paper_table.corpus else ""
+            typer.echo(f"  {name:<25} {len(paper_table.rows):>2} rows  {paper_table.title}{corpus}")
 
 
 @app.command()

@@ -373,8 +373,8 @@ def _measure_types(captions: list[Caption], types: EntityTypes) -> tuple[dict[st
 
     rows = []
     for caption in captions:
-        given = types.types_in(caption.tokens, [(phrase.start, phrase.end) for phrase in caption.phrases])
-        for phrase, names in zip(caption.phrases, given, strict=True):
+        predicted = types.types_in(caption.tokens, [(phrase.start, phrase.end) for phrase in caption.phrases])
+        for phrase, names in zip(caption.phrases, predicted, strict=True):
             rows.append((phrase.types, names, types.knows(caption.tokens[phrase.end - 1].lower())))
     unseen = [(gold, names) for gold, names, known in rows if not known]
     metrics: dict[str, Any] = {"types": score_types((gold, names) for gold, names, _ in rows)}

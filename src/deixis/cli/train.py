@@ -142,11 +142,11 @@ def recipes(
     from deixis.training.recipe import load_recipe, package_recipes
 
     if name is not None:
-        given = load_recipe(name)
+        recipe_file = load_recipe(name)
         if json:
-            print_json(given.recipe)
+            print_json(recipe_file.recipe)
         else:
-            typer.echo(given.text, nl=False)
+            typer.echo(recipe_file.text, nl=False)
         return
     packaged = dict(package_recipes())
     if json:

@@ -116,11 +116,11 @@ class RaggedArray(_Sharded):
 def _item_numbers(key: slice | ArrayLike, count: int) -> NDArray[np.int64]:
     if isinstance(key, slice):
         return np.arange(*key.indices(count), dtype=np.int64)
-    given = np.asarray(key)
-    if given.dtype == bool:
-        if given.shape != (count,):
-            raise IndexError(f"a mask of shape {given.shape} over {count} items")
-        return np.flatnonzero(given)
-    if given.size and not np.issubdtype(given.dtype, np.integer):
-        raise IndexError(f"items are indexed by integers, not {given.dtype}")
-    return given.astype(np.int64)
+    numbers = np.asarray(key)
+    if numbers.dtype == bool:
+        if numbers.shape != (count,):
+            raise IndexError(f"a mask of shape {numbers.shape} over {count} items")
+        return np.flatnonzero(numbers)
+    if numbers.size and not np.issubdtype(numbers.dtype, np.integer):
+        raise IndexError(f"items are indexed by integers, not {numbers.dtype}")
+    return numbers.astype(np.int64)

@@ -149,10 +149,10 @@ def map_batch(batch: Sequence[Reading[Picture]], mapper: Mapper[Picture]) -> Map
     """Map a batch to features; broken pictures to reasons."""
     start = time.perf_counter()
     pictures = [reading.picture for reading in batch if reading.picture is not None]
-    made = mapper(pictures) if pictures else []
+    computed = mapper(pictures) if pictures else []
     ids = [reading.image.id for reading in batch]
     return Mapped(
-        features=dict(zip(ids, made, strict=True)) if pictures else {},
+        features=dict(zip(ids, computed, strict=True)) if pictures else {},
         skipped=[] if pictures else [SkippedImage(reading.image.id, reading.reason) for reading in batch],
         read_seconds=sum(reading.seconds for reading in batch),
         map_seconds=time.perf_counter() - start,
@@ -169,7 +169,7 @@ def _write_when_mapped(
 def write_mapped(folder: Path, plan: Plan, partition: int, ids: Mapping[int, str], parts: Sequence[Mapped]) -> float:
     """Write one partition, whose ids are in `ids`; returns the seconds."""
     start = time.perf_counter()
-    features = {image_id: made for part in parts for image_id, made in part.features.items()}
+    features = {image_id: image_features for part in parts for image_id, image_features in part.features.items()}
     try:
         write_partition(folder, plan, partition, ids, features, [image for part in parts for image in part.skipped])
     except OSError as fault:

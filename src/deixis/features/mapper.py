@@ -235,10 +235,10 @@ class BackboneMapper(BoxMapper):
     @torch.inference_mode()
     def __call__(self, batch: Sequence[PreparedPicture]) -> list[Features]:
         batch = self._with_boxes(batch)
-        made: dict[int, Features] = {}
+        computed: dict[int, Features] = {}
         for rows in _passes(batch, PASS[self._device]):
-            made |= zip(rows, self._pass([batch[row] for row in rows]), strict=True)
-        return [made[row] for row in range(len(batch))]
+            computed |= zip(rows, self._pass([batch[row] for row in rows]), strict=True)
+        return [computed[row] for row in range(len(batch))]
 
     def _pass(self, batch: Sequence[PreparedPicture]) -> Iterator[Features]:
         """The features of pictures of one shape."""

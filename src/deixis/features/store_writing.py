@@ -190,12 +190,12 @@ def write_partition(
 def _checked(image_id: str, name: str, spec: ArraySpec, item: Features) -> NDArray[Any]:
     if name not in item:
         raise DeixisError(f"image {image_id}: the extractor gave no array {name!r}")
-    given = np.asarray(item[name])
-    if given.ndim != len(spec.shape) + spec.ragged or given.shape[int(spec.ragged) :] != spec.shape:
+    array = np.asarray(item[name])
+    if array.ndim != len(spec.shape) + spec.ragged or array.shape[int(spec.ragged) :] != spec.shape:
         wanted = ("any", *spec.shape) if spec.ragged else spec.shape
-        raise DeixisError(f"image {image_id}: array {name!r} has the shape {given.shape}, not {wanted}")
+        raise DeixisError(f"image {image_id}: array {name!r} has the shape {array.shape}, not {wanted}")
     with np.errstate(over="ignore"):
-        row = np.asarray(given, spec.numpy_dtype)
+        row = np.asarray(array, spec.numpy_dtype)
     if not np.isfinite(row).all():
         raise DeixisError(
             f"image {image_id}: array {name!r} has values that are no numbers or too large for {spec.dtype}"

@@ -255,13 +255,13 @@ def _sentence(line: Line, colours: dict[int, int]) -> str:
 
 def _cell(image: Image, name: str, best: Line | None) -> str:
     """With the best of the picture's own captions, and its rank."""
-    said = as_written(best.tokens) if best else image.id
+    sentence = as_written(best.tokens) if best else image.id
     mark = "" if best is None else f"rank {best.rank:,}"
     if mark == "rank 1":
         mark = f'<span class="first">{mark}</span>'
     return (
         f'<li><a href="pictures/{name}.html"><img src="images/{name}.jpg" alt="" loading="lazy">'
-        f"<small>{mark} {escape(said)}</small></a></li>"
+        f"<small>{mark} {escape(sentence)}</small></a></li>"
     )
 
 

@@ -44,16 +44,16 @@ def caption_twins(corpus: Corpus, split: str, *, seed: int = 0) -> list[CaptionT
     random = np.random.default_rng(seed)
     training = tokens_of_captions(training_set(corpus))
     model, counts = Trigrams(training), colour_counts(training)
-    made, changes = [], []
+    twins, changes = [], []
     for image in corpus.split(split):
         captions = [tokens_of(caption) for caption in image.captions]
         for index, caption in enumerate(captions):
             true = model.log_probability(caption)
             for change in false_captions(caption, [*captions[:index], *captions[index + 1 :]], random, counts):
                 likelier = true - model.log_probability(change.tokens)
-                made.append(CaptionTwins(image.id, change.kind, caption, change.tokens, likelier))
+                twins.append(CaptionTwins(image.id, change.kind, caption, change.tokens, likelier))
                 changes.append(change)
-    return equally_likely(balanced(made, changes, random), random)
+    return equally_likely(balanced(twins, changes, random), random)
 
 
 def equally_likely(twins: Sequence[CaptionTwins], random: np.random.Generator) -> list[CaptionTwins]:

@@ -53,8 +53,8 @@ def captioning(model: Model, pictures: Pictures, known: Collection[Tokens], **fi
     """
     start = time.monotonic()
     features = pictures.all_features()
-    said = [descriptions[0].tokens for descriptions in model.describe_all(features)]
-    return _judged("captioning", model, features, said, pictures, known, start, fields)
+    captions = [descriptions[0].tokens for descriptions in model.describe_all(features)]
+    return _judged("captioning", model, features, captions, pictures, known, start, fields)
 
 
 def sentence_baseline(
@@ -63,8 +63,8 @@ def sentence_baseline(
     """The same for the training sentence that the model scores highest."""
     start = time.monotonic()
     features = pictures.all_features()
-    said = [known[ranked[0]] for ranked in best_sentences(model, features, known, 1)]
-    return _judged("best training sentence", model, features, said, pictures, known, start, fields)
+    captions = [known[ranked[0]] for ranked in best_sentences(model, features, known, 1)]
+    return _judged("best training sentence", model, features, captions, pictures, known, start, fields)
 
 
 def region_captioning(model: Model, pictures: Pictures, **fields: Unpack[ResultFields]) -> Result:
@@ -85,8 +85,8 @@ def region_captioning(model: Model, pictures: Pictures, **fields: Unpack[ResultF
         for caption in image.captions:
             for phrase in caption.phrases:
                 phrases.setdefault(phrase.chain, []).append(caption.phrase_text(phrase))
-        said = model.describe_regions(features, 1) if annotated else []
-        for chain, captions in zip(annotated, said, strict=True):
+        captions_of_chains = model.describe_regions(features, 1) if annotated else []
+        for chain, captions in zip(annotated, captions_of_chains, strict=True):
             # In a joined corpus, a chain may have no phrase in these captions.
             if chain.id in phrases:
                 candidates[f"{image.id} {chain.id}"] = captions[0].text
@@ -156,24 +156,24 @@ def _judged(
     protocol: str,
     model: Model,
     features: Sequence[ImageFeatures],
-    said: Sequence[Tokens],
+    captions: Sequence[Tokens],
     pictures: Pictures,
     known: Collection[Tokens],
     start: float,
     fields: ResultFields,
 ) -> Result:
     ids = [image.id for image in pictures.images]
-    candidates = {image: " ".join(tokens) for image, tokens in zip(ids, said, strict=True)}
+    candidates = {image: " ".join(tokens) for image, tokens in zip(ids, captions, strict=True)}
     references = {image.id: [caption.text for caption in image.captions] for image in pictures.images}
     seen = {tuple(text) for text in known}
-    different = len({tuple(tokens) for tokens in said})
+    different = len({tuple(tokens) for tokens in captions})
     metrics: dict[str, Any] = {
         "captions": caption_scores(candidates, references),
-        "different": 100 * different / len(said),
-        "novel": 100 * float(np.mean([tuple(tokens) not in seen for tokens in said])),
+        "different": 100 * different / len(captions),
+        "novel": 100 * float(np.mean([tuple(tokens) not in seen for tokens in captions])),
     }
     if "score" in abilities_of(model):
-        ranked = recall_at_k(model.score(features, said), captions_per_image=1)
+        ranked = recall_at_k(model.score(features, captions), captions_per_image=1)
         metrics["picture_by_description"] = ranked["text_to_image"]
     return make_result(
         ResultProtocol(protocol, TIES, {**pictures.parameters}),

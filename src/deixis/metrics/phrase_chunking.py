@@ -136,9 +136,9 @@ def score_types(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[st
     exact = some = phrases = 0
     right: Counter[str] = Counter()
     gold: Counter[str] = Counter()
-    for true_types, given in pairs:
-        both = set(true_types) & set(given)
-        exact += set(true_types) == set(given)
+    for true_types, predicted in pairs:
+        both = set(true_types) & set(predicted)
+        exact += set(true_types) == set(predicted)
         some += bool(both)
         phrases += 1
         right.update(both)

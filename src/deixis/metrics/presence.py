@@ -153,13 +153,13 @@ def evaluate_presence(images: Sequence[Image], score: PresenceScorer) -> Presenc
         raise DeixisError("nothing to detect: no phrase of these images is absent from one of them")
     scores = np.empty(asked.labels.shape, np.float32)
     for index, image in enumerate(images):
-        given = np.asarray(score(image, asked.phrases))
-        if given.shape != (len(asked.phrases),) or not (given < np.inf).all():
+        chances = np.asarray(score(image, asked.phrases))
+        if chances.shape != (len(asked.phrases),) or not (chances < np.inf).all():
             raise DeixisError(
                 f"image {image.id}: expected {len(asked.phrases)} presence scores without NaN or +inf, "
-                f"got an array of shape {given.shape}: {given}"
+                f"got an array of shape {chances.shape}: {chances}"
             )
-        scores[:, index] = given
+        scores[:, index] = chances
     precision = presence_precision(scores, asked.labels)
     by_phrase = precision["by_phrase"]
     types = [*TYPES, *sorted({name for phrase_types in asked.types for name in phrase_types} - set(TYPES))]

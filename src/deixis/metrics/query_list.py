@@ -130,10 +130,10 @@ def localize_boxes(
         )
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
-        given = [predictions.get(phrase_id(image, query), ()) for query in queries]
-        most = max(1, *map(len, given))
+        boxes_of_queries = [predictions.get(phrase_id(image, query), ()) for query in queries]
+        most = max(1, *map(len, boxes_of_queries))
         boxes, scores = np.zeros((len(queries), most, 4)), np.full((len(queries), most), -np.inf)
-        for row, predicted in enumerate(given):
+        for row, predicted in enumerate(boxes_of_queries):
             if predicted:
                 boxes[row, : len(predicted)], scores[row, : len(predicted)] = predicted, -np.arange(len(predicted))
         return Localized(boxes, scores)

@@ -199,8 +199,8 @@ def _ranks(
     for start in range(0, len(queries), step):
         chosen = queries[start : start + step]
         block = score(chosen)
-        here = (right[0] >= start) & (right[0] < start + len(chosen))
-        row, candidate, right_copies = right[0][here] - start, right[1][here], right[2][here]
+        in_block = (right[0] >= start) & (right[0] < start + len(chosen))
+        row, candidate, right_copies = right[0][in_block] - start, right[1][in_block], right[2][in_block]
         best = np.full(len(chosen), -np.inf)
         np.maximum.at(best, row, block[row, candidate])
         reached = block >= (best - slack[chosen]).astype(block.dtype)[:, None]

@@ -104,10 +104,10 @@ class MatrixScores:
         return np.broadcast_to(0.0, self.shape[0]), np.broadcast_to(0.0, self.shape[1])
 
     def block(self, rows: Selection, columns: Selection) -> Block:
-        given = self.scores[rows][:, columns]
-        if given.dtype.kind in "iu" and given.dtype.itemsize == 8 and given.size:
-            _check_exact(given, rows, columns)
-        return _checked(np.asarray(given, dtype=self._type), rows, columns)
+        values = self.scores[rows][:, columns]
+        if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
+            _check_exact(values, rows, columns)
+        return _checked(np.asarray(values, dtype=self._type), rows, columns)
 
 
 class EmbeddingScores:
@@ -190,13 +190,13 @@ class EmbeddingScores:
         return norms
 
 
-def _working_type(given: np.dtype[Any]) -> np.dtype[Any]:
+def _working_type(stored_type: np.dtype[Any]) -> np.dtype[Any]:
     """The type to compare in: half precision is slow on CPUs, and integers have no infinity."""
-    if given.kind == "f" and given.itemsize in (2, 4):
+    if stored_type.kind == "f" and stored_type.itemsize in (2, 4):
         return np.dtype(np.float32)
-    if given.kind in "iu" or (given.kind == "f" and given.itemsize == 8):
+    if stored_type.kind in "iu" or (stored_type.kind == "f" and stored_type.itemsize == 8):
         return np.dtype(np.float64)
-    raise DeixisError(f"scores must be floats of 16, 32 or 64 bits or whole numbers, not {given}")
+    raise DeixisError(f"scores must be floats of 16, 32 or 64 bits or whole numbers, not {stored_type}")
 
 
 def _size_within(memory: int, shape: tuple[int, int], dimensions: int, item_bytes: int) -> int:
@@ -211,9 +211,9 @@ def _size_within(memory: int, shape: tuple[int, int], dimensions: int, item_byte
     return max(1, min(BLOCK_SIZE, int(root**2)))
 
 
-def _check_exact(given: npt.NDArray[np.integer], rows: Selection, columns: Selection) -> None:
+def _check_exact(values: npt.NDArray[np.integer], rows: Selection, columns: Selection) -> None:
     """Whole numbers beyond 2⁵³ would be rounded, and their order lost."""
-    wrong = np.argwhere((given > 2**53) | (given < -(2**53)))
+    wrong = np.argwhere((values > 2**53) | (values < -(2**53)))
     if len(wrong):
         cell = f"row {indices(rows)[wrong[0, 0]]}, column {indices(columns)[wrong[0, 1]]}"
         raise ScoreError("the score is a whole number beyond 2⁵³; give it as float64", cell)

@@ -77,9 +77,9 @@ def shared_noun_choices(image: Image) -> list[Choice]:
             both = box_array(boxes[chain] for chain in pair)
             if iou_matrix(both, both)[0, 1] > OVERLAP:
                 continue
-            said = [{word for mention in chains[chain] for word in _words(mention)} for chain in pair]
+            words_of_chains = [{word for mention in chains[chain] for word in _words(mention)} for chain in pair]
             telling = [
-                [mention for mention in chains[chain] if _words(mention) - said[1 - side]]
+                [mention for mention in chains[chain] if _words(mention) - words_of_chains[1 - side]]
                 for side, chain in enumerate(pair)
             ]
             if all(telling):

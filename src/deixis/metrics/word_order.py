@@ -109,11 +109,11 @@ def _all_leads(model: Model, pictures: Pictures, by_image: Mapping[str, Sequence
             score_leads(np.concatenate([_scores(model, picture, texts[first:last]), scores[columns]]))
         )
         if logs is not None:
-            here = np.concatenate([_logs(model, picture, texts[first:last]), logs[columns]])
-            leads["likelihood"].append(score_leads(here))
+            all_logs = np.concatenate([_logs(model, picture, texts[first:last]), logs[columns]])
+            leads["likelihood"].append(score_leads(all_logs))
             # A model with a score of its own ranks by such ratios already.
             if other_rows and not has_own_score(model):
-                leads["likelihood_ratio"].append(score_leads(here[:1] - logsumexp(here[1:], axis=0)))
+                leads["likelihood_ratio"].append(score_leads(all_logs[:1] - logsumexp(all_logs[1:], axis=0)))
         first = last
     joined = {name: _joined(parts) for name, parts in leads.items()}
     if logs is not None and not has_own_score(model):

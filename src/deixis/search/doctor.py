@@ -121,9 +121,9 @@ def _vectors(index: Path, collection: Collection) -> Finding:
 
 def _files(collection: Collection) -> Finding:
     sample = collection.ids[:: max(1, len(collection) // FILES)]
-    gone = sum(not any(map(_is_there, collection.paths(picture))) for picture in sample.tolist())
-    message = f"{gone} of {len(sample)} pictures are missing from their folders" if gone else "in their folders"
-    return Finding("files", not gone, message, "deixis index" if gone else "")
+    missing = sum(not any(map(_is_there, collection.paths(picture))) for picture in sample.tolist())
+    message = f"{missing} of {len(sample)} pictures are missing from their folders" if missing else "in their folders"
+    return Finding("files", not missing, message, "deixis index" if missing else "")
 
 
 def _details(index: Path, collection: Collection) -> Finding:

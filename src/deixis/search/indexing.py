@@ -115,7 +115,7 @@ def index_folders(
         InputError: a folder is none, or `index` is something else.
         DeixisError: another process is writing the index, there is nothing to look through, or no such store.
     """
-    given = _roots(folders)
+    given_roots = _roots(folders)
     if store is not None:
         store = check_store(store)
     _refuse_strangers(index)
@@ -127,7 +127,7 @@ def index_folders(
         try:
             choose_store(catalogue, known_store if store is None else store)
             building = generation != current_generation(index)
-            roots = sorted({*given, *known_roots}) if building else given or known_roots
+            roots = sorted({*given_roots, *known_roots}) if building else given_roots or known_roots
             if not roots:
                 raise DeixisError(f"{index}: knows no folder yet; name the folders with pictures: deixis index DIR")
             follower = Follower(generation, catalogue)
@@ -192,15 +192,15 @@ class _Update:
         self._take_in(to_look_at)
         # Problems of a walk are recorded anew each time.
         noted = {path: reason for walk in walks for path, reason in walk.problems.items()}
-        gone = self._gone(met | noted.keys(), walks, absent)
+        deleted = self._gone(met | noted.keys(), walks, absent)
         with self._catalogue.transaction():
             self._catalogue.put_files(FileRow(path, NEVER, None, reason) for path, reason in noted.items())
-            self._catalogue.remove_files(row.path for row in gone)
+            self._catalogue.remove_files(row.path for row in deleted)
             self._catalogue.remove_orphans()
             if self._prune:
                 for root in absent:
                     self._catalogue.remove_root(root)
-        left = Counter(row.content for row in gone if row.content is not None)
+        left = Counter(row.content for row in deleted if row.content is not None)
         renamed = (left & self._arrived).total()
         files, pictures = self._catalogue.counts()
         return IndexReport(

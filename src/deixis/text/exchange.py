@@ -94,9 +94,9 @@ def exchanged_captions(captions: Iterable[Sequence[str]], parser: Parser) -> Ite
     while batch := list(islice(waiting, BATCH)):
         read = list(parser.parse([tuple(token.lower() for token in tokens) for tokens in batch]))
         roles = [parties(sentence) for sentence in read]
-        made = [exchange(sentence, role) if role else None for sentence, role in zip(read, roles, strict=True)]
-        again = iter(parser.parse([tokens for tokens in made if tokens is not None]))
-        for sentence, role, tokens in zip(read, roles, made, strict=True):
+        exchanged = [exchange(sentence, role) if role else None for sentence, role in zip(read, roles, strict=True)]
+        again = iter(parser.parse([tokens for tokens in exchanged if tokens is not None]))
+        for sentence, role, tokens in zip(read, roles, exchanged, strict=True):
             if tokens is None or role is None:
                 yield None
                 continue

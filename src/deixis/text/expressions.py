@@ -119,7 +119,7 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
         least: area, as a share of the picture, of the smallest object that expressions are about. A label with a
             smaller object is left out, because an expression must be true of one object alone.
     """
-    made: list[Expression] = []
+    expressions_made: list[Expression] = []
     areas = _areas(objects.boxes)
     for label in dict.fromkeys(objects.labels):
         same = np.array([index for index, other in enumerate(objects.labels) if other == label])
@@ -135,7 +135,7 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
             labels = (label,) if landmark is None else (label, objects.labels[landmark])
             named = [_name(object_label, random) for object_label in labels]
             text = templates[random.integers(len(templates))].format(*named)
-            made.append(
+            expressions_made.append(
                 Expression(
                     text,
                     kind,
@@ -146,7 +146,7 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
                     landmark,
                 )
             )
-    return made
+    return expressions_made
 
 
 def _extremes(

@@ -190,11 +190,11 @@ def false_captions(
         random: draws colours, numbers and attributes where there is a choice.
         counts: of `colour_counts`; without them all things have the same colours.
     """
-    said = {token for other in (tokens, *others) for token in other}
+    mentioned = {token for other in (tokens, *others) for token in other}
     return [
-        *_colours(tokens, said, random, counts or {}),
-        *_numbers(tokens, said, random),
-        *_attributes(tokens, said, random),
+        *_colours(tokens, mentioned, random, counts or {}),
+        *_numbers(tokens, mentioned, random),
+        *_attributes(tokens, mentioned, random),
         *_modifier_exchanges(tokens, others),
         *_clothes_exchanges(tokens, others),
         *_party_exchanges(tokens, others),
@@ -202,9 +202,9 @@ def false_captions(
 
 
 def _colours(
-    tokens: Tokens, said: set[str], random: np.random.Generator, counts: ColourCounts
+    tokens: Tokens, mentioned: set[str], random: np.random.Generator, counts: ColourCounts
 ) -> Iterator[FalseCaption]:
-    groups = {_GROUP[word] for word in said if word in _GROUP}
+    groups = {_GROUP[word] for word in mentioned if word in _GROUP}
     allowed = [
         colour
         for colour in _COLOUR_SHARES
@@ -220,8 +220,8 @@ def _colours(
             yield FalseCaption("colour", _with_word(tokens, index, new), token, new)
 
 
-def _numbers(tokens: Tokens, said: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
-    numbers = {word for word in said if word in NUMBERS} | {_DIGITS[word] for word in said if word in _DIGITS}
+def _numbers(tokens: Tokens, mentioned: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
+    numbers = {word for word in mentioned if word in NUMBERS} | {_DIGITS[word] for word in mentioned if word in _DIGITS}
     for index, token in enumerate(tokens):
         # A picture whose captions give two numbers has two kinds of things, or people who disagree.
         if token in NUMBERS and numbers == {token} and index + 1 < len(tokens):
@@ -229,14 +229,14 @@ def _numbers(tokens: Tokens, said: set[str], random: np.random.Generator) -> Ite
             new = near[random.integers(len(near))]
             yield FalseCaption("number", _with_word(tokens, index, new), token, new)
         if token == "two" and numbers == {"two"}:
-            yield from _one_and_two(tokens, index, said, "two", "a", singular)
+            yield from _one_and_two(tokens, index, mentioned, "two", "a", singular)
         elif token in ("a", "an") and not numbers:
-            yield from _one_and_two(tokens, index, said, "a", "two", plural)
+            yield from _one_and_two(tokens, index, mentioned, "a", "two", plural)
             return
 
 
 def _one_and_two(
-    tokens: Tokens, index: int, said: set[str], before: str, after: str, change: Callable[[str], str]
+    tokens: Tokens, index: int, mentioned: set[str], before: str, after: str, change: Callable[[str], str]
 ) -> Iterator[FalseCaption]:
     """ "two dogs are running" as "a dog is running", and the reverse, where nothing else in the sentence changes."""
     noun_place = index + 1
@@ -248,18 +248,18 @@ def _one_and_two(
     new = change(noun)
     verbs = {"is": "are", "was": "were"} if after == "two" else {"are": "is", "were": "was"}
     goes_on = following in verbs or following.endswith("ing") or following in _NOT_NOUNS - {"is", "are", "was", "and"}
-    if not noun.isalpha() or new == noun or new in said or following == "of" or not goes_on:
+    if not noun.isalpha() or new == noun or new in mentioned or following == "of" or not goes_on:
         return
-    if said & _ANY_NUMBER or (after == "two" and noun not in _COUNTED):
+    if mentioned & _ANY_NUMBER or (after == "two" and noun not in _COUNTED):
         return
-    made = (*tokens[:noun_place], new, verbs.get(following, following), *tokens[noun_place + 2 :])
-    yield FalseCaption("number", _with_word(made, index, after), before, after)
+    changed = (*tokens[:noun_place], new, verbs.get(following, following), *tokens[noun_place + 2 :])
+    yield FalseCaption("number", _with_word(changed, index, after), before, after)
 
 
-def _attributes(tokens: Tokens, said: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
+def _attributes(tokens: Tokens, mentioned: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
     for index, token in enumerate(tokens):
         opposite = _OPPOSITE.get(token)
-        if opposite is None or said & set(opposite):
+        if opposite is None or mentioned & set(opposite):
             continue
         new = opposite[random.integers(len(opposite))]
         yield FalseCaption("attribute", _with_word(tokens, index, new), token, new)
@@ -452,7 +452,7 @@ def balanced(made: Sequence[Made], changes: Sequence[FalseCaption], random: np.r
     for row, change in enumerate(changes):
         rows[change.kind, change.before, change.after].append(row)
     chosen: list[int] = []
-    for (kind, before, after), here in rows.items():
-        count = len(here) if kind == "role" else min(len(here), len(rows.get((kind, after, before), ())))
-        chosen += random.permutation(here)[:count].tolist()
+    for (kind, before, after), members in rows.items():
+        count = len(members) if kind == "role" else min(len(members), len(rows.get((kind, after, before), ())))
+        chosen += random.permutation(members)[:count].tolist()
     return [made[row] for row in sorted(chosen)]

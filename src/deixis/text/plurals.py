@@ -71,12 +71,12 @@ def plural(word: str) -> str:
     if word in _PLURALS:
         return _PLURALS[word]
     if word.endswith("man") and len(word) > 5:
-        made = f"{word[:-3]}men"
+        form = f"{word[:-3]}men"
     elif word.endswith("y") and word[-2:-1] not in "aeiou":
-        made = f"{word[:-1]}ies"
+        form = f"{word[:-1]}ies"
     elif word.endswith(("s", "sh", "ch", "x", "z")) or word in _OES.split():
-        made = f"{word}es"
+        form = f"{word}es"
     else:
-        made = f"{word}s"
+        form = f"{word}s"
     # "short" has no plural here: "shorts" are something else.
-    return made if singular(made) == word else word
+    return form if singular(form) == word else word

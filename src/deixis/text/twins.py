@@ -59,12 +59,12 @@ def corpus_twins(corpus: Corpus) -> list[Twins]:
     if not path.exists():
         captions = [(image.id, tokens_of(caption)) for image in corpus for caption in image.captions]
         exchanged = exchanged_captions([tokens for _, tokens in captions], load_parser(PARSER))
-        made = [
+        twins = [
             Twins(name, other.relation, " ".join(caption_tokens), " ".join(other.tokens))
             for (name, caption_tokens), other in zip(captions, exchanged, strict=True)
             if other
         ]
-        write_twins(path, made)
+        write_twins(path, twins)
     return read_twins(path)
 
 

@@ -84,7 +84,9 @@ class CombinedModel(FeatureModel):
         phrases = self._find([as_tokens(text) for text in texts])
         rows = {
             phrase: row
-            for row, phrase in enumerate({tuple(one): 0 for caption_phrases in phrases for one in caption_phrases})
+            for row, phrase in enumerate(
+                {tuple(phrase_tokens): 0 for caption_phrases in phrases for phrase_tokens in caption_phrases}
+            )
         }
         if not rows:
             return np.asarray(-squares)

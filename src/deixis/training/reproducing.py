@@ -154,9 +154,9 @@ class _Reproduction:
         while waiting:
             name, make = waiting.popleft()
             with taken(self.runs / ".turns" / f"{name}.lock") as ours:
-                made = make() if ours else None
-            if made is not None:
-                yield from made
+                result = make() if ours else None
+            if result is not None:
+                yield from result
                 left = len(waiting)
                 continue
             if name not in announced:
@@ -175,9 +175,11 @@ class _Reproduction:
         if existing:
             scored = sorted({corpus.split for path in existing if (corpus := load(path).corpus)})
             already = f"{file}: scored already on {', '.join(scored)}, in {self.results}"
-            here = is_finished(self.runs / file)
-            self.say(already if here else f"{already}; its run is not in {self.runs} (--results ELSEWHERE makes both)")
-            if here or not run_needed:
+            run_is_here = is_finished(self.runs / file)
+            self.say(
+                already if run_is_here else f"{already}; its run is not in {self.runs} (--results ELSEWHERE makes both)"
+            )
+            if run_is_here or not run_needed:
                 return existing
         self.say(f"{file}: training")
         recipe = load_recipe(name, [f"seed={seed}"])

@@ -62,7 +62,9 @@ def _data(plan: RunPlan) -> str:
     if plan.corpus is not None:
         lines.append(f"Corpus {plan.corpus.name or '(unnamed)'}, fingerprint `{plan.corpus.fingerprint}`.")
         lines += ["", "| split | images | SHA-256 of its image ids |", "|---|---:|---|"]
-        lines += [f"| {name or '(none)'} | {one.images:,} | `{one.hash}` |" for name, one in plan.corpus.splits.items()]
+        lines += [
+            f"| {name or '(none)'} | {split.images:,} | `{split.hash}` |" for name, split in plan.corpus.splits.items()
+        ]
         lines += ["", "Trained on the split `train` without held-out pictures; epochs were compared on `val`.", ""]
     lines += [f"- Features: {store.backbone}, fingerprint `{store.fingerprint}`" for store in plan.features]
     return "\n".join(lines).strip() or "Data of the task itself."

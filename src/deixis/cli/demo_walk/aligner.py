@@ -56,7 +56,7 @@ def show(
 ) -> Shown:
     """Caption the first test scene, and align its first caption with it."""
     image = corpus.split("test").images[0]
-    said = captioner.model.describe(next(store_images(pictures, [image.id])), 1)[0].tokens
+    caption = captioner.model.describe(next(store_images(pictures, [image.id])), 1)[0].tokens
     features = next(store_images(find_store(stores, "proposals"), [image.id]))
     tokens = tokens_of(image.captions[0])
     snippets = aligner.model.align(features, tokens).snippets
@@ -65,4 +65,4 @@ def show(
         for snippet in snippets
     ]
     drawing = draw_alignment(read_picture(corpus, image), image.captions[0].tokens, parts)
-    return Shown(as_written(said), drawing, snippets)
+    return Shown(as_written(caption), drawing, snippets)

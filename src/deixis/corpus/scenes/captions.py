@@ -183,8 +183,10 @@ def _write(scene: Scene, seed: int, shape: str, attempt: int, twist: str = "") -
     writer = Writer(scene, Chance(seed, scene.id, attempt), twist)
     items = [*SHAPES[shape](writer), "."]
     text = " ".join([item if isinstance(item, str) else item.words for item in items])
-    said = writer.say
-    return Draft(text[0].upper() + text[1:], items, said.claims, said.ordered, said.counted, shape, attempt)
+    statement = writer.say
+    return Draft(
+        text[0].upper() + text[1:], items, statement.claims, statement.ordered, statement.counted, shape, attempt
+    )
 
 
 def write_captions(scene: Scene, seed: int) -> list[Draft]:

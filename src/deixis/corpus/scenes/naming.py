@@ -124,8 +124,8 @@ def name_group(scene: Scene, tags: Tags, chance: Chance, detail: int, more: int 
     """Several together, counted; `more` falsifies the count by that many."""
     looks = [scene.figure(tag).look for tag in tags]
     noun = _shared_noun(looks, chance)
-    said = len(looks) + more
-    words = [NUMBERS[said]]
+    count = len(looks) + more
+    words = [NUMBERS[count]]
     same = len({look.colour for look in looks}) == 1 and len({look.kind for look in looks}) == 1
     coloured = same and not looks[0].human and KINDS[looks[0].kind].said and chance.maybe((0.3, 0.7, 0.9)[detail])
     colour = COLOUR_WORDS.get((looks[0].kind, looks[0].colour), looks[0].colour)
@@ -133,14 +133,14 @@ def name_group(scene: Scene, tags: Tags, chance: Chance, detail: int, more: int 
         words.append(colour)
     bundled, bundle = chance.maybe(0.22), chance.pick(("pair", "couple"))
     if bundled:
-        words = ["a", bundle, "of", *words[1:]] if said == 2 else ["a", "group", "of", *words]
+        words = ["a", bundle, "of", *words[1:]] if count == 2 else ["a", "group", "of", *words]
     text = " ".join([*words, plural(noun)])
     items: list[Item] = [Mention(text, type_of(looks[0]), tags)]
     traits = (("colour", looks[0].colour),) if coloured else ()
     if same and looks[0].human and chance.maybe((0.3, 0.7, 0.9)[detail]):
         items += [chance.pick(("in", "wearing")), garment(looks[0], tags, "colour", chance)]
         traits = (("colour", looks[0].colour),)
-    return NounPhrase(tuple(items), True, tags, Description(NAMED_BY[noun], traits, said))
+    return NounPhrase(tuple(items), True, tags, Description(NAMED_BY[noun], traits, count))
 
 
 def have_noun(looks: list[Look]) -> bool:

@@ -119,14 +119,14 @@ class Captioner(nn.Module):
         start = self.dropout(
             self.words(torch.full(pictures.shape[:1], START, dtype=torch.int64, device=pictures.device))
         )
-        given = functional.linear(start, cell.weight_ih_l0, cell.bias_ih_l0) + cell.bias_hh_l0
+        inputs = functional.linear(start, cell.weight_ih_l0, cell.bias_ih_l0) + cell.bias_hh_l0
         if self.centre is not None:
             width = self.centre.shape[1]
             pictures = centred(pictures.view(-1, *self.centre.shape), self.centre).flatten(1) * width**0.5
-        given = given + self.picture(self.dropout(pictures))
+        inputs = inputs + self.picture(self.dropout(pictures))
         if isinstance(cell, nn.RNN):
-            return (given.relu(),)
-        enters, _, new, leaves = given.chunk(4, -1)
+            return (inputs.relu(),)
+        enters, _, new, leaves = inputs.chunk(4, -1)
         memory = enters.sigmoid() * new.tanh()
         return leaves.sigmoid() * memory.tanh(), memory
 

@@ -85,9 +85,9 @@ def evaluate_captioner(evaluation: Evaluation[Any]) -> list[Result]:
     """
     model: CaptionerModel = evaluation.model
     captions = tokens_of_captions(training_set(evaluation.corpus))
-    said = captioning(model, evaluation.pictures, captions, **evaluation.details)
+    whole_pictures = captioning(model, evaluation.pictures, captions, **evaluation.details)
     training = training_figures(evaluation.run)
-    results = [msgspec.structs.replace(said, metrics={**said.metrics, "training": training})]
+    results = [msgspec.structs.replace(whole_pictures, metrics={**whole_pictures.metrics, "training": training})]
     if has_ground_truth_regions(evaluation.stores):
         store = find_store(evaluation.stores, "chains")
         drawn = Pictures(evaluation.corpus, evaluation.split, store, learned_from_boxes=False)

@@ -69,11 +69,11 @@ class CiderReward:
         lengths, wanted_lengths = ((part != PAD).sum(-1) for part in (words, references))
         penalty = (-((lengths[:, None] - wanted_lengths) ** 2) / (2 * SIGMA**2)).exp()
         total = torch.zeros(references.shape[:2], device=ids.device)
-        for order, (said, wanted) in enumerate(zip(_grams(words), _grams(references), strict=True)):
-            rarity, wanted_rarity = self._rarities(order, said), self._rarities(order, wanted)
+        for order, (spoken, wanted) in enumerate(zip(_grams(words), _grams(references), strict=True)):
+            rarity, wanted_rarity = self._rarities(order, spoken), self._rarities(order, wanted)
             # How often each n-gram occurs in the sentence itself and in each caption.
-            times_said = _matches(said, said).sum(-1)
-            there = _matches(said[:, None], wanted).sum(-1)  # (sentences, captions, n-grams)
+            times_said = _matches(spoken, spoken).sum(-1)
+            there = _matches(spoken[:, None], wanted).sum(-1)  # (sentences, captions, n-grams)
             # A sum over different n-grams: an n-gram that is said twice counts half at each place.
             clipped = (
                 torch.minimum(times_said[:, None], there) * there * (rarity.square() / times_said.clamp(min=1))[:, None]

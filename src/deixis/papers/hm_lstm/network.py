@@ -114,9 +114,9 @@ class HMLSTM(nn.Module):
             mask: `(n,)`, false for rows that batch norm leaves out.
             regions: `(n,)`, true for regions; True: all are; None: none is.
         """
-        given = centred(features, self.centre) if self.recipe.centred_regions else features
+        inputs = centred(features, self.centre) if self.recipe.centred_regions else features
         statistics = self.region_statistics if self.recipe.statistics == "separate" else None
-        return _embedded(self.images, statistics, self.dropout(given), mask, regions)
+        return _embedded(self.images, statistics, self.dropout(inputs), mask, regions)
 
     def embed_nodes(
         self, plan: Plan, rows: Tensor, mask: Tensor | None = None, phrases: Tensor | Literal[True] | None = None
@@ -154,12 +154,14 @@ def _embedded(
     if statistics is None or at_phrases is None:
         return functional.normalize(branch(rows, mask), dim=-1)
     linear, norm = branch
-    given = linear(rows)
+    projected = linear(rows)
     if at_phrases is True:
-        return functional.normalize(_scaled(statistics(given, mask), norm), dim=-1)
+        return functional.normalize(_scaled(statistics(projected, mask), norm), dim=-1)
     mask = torch.ones_like(at_phrases) if mask is None else mask
-    by_phrases = _scaled(statistics(given, mask & at_phrases), norm)
-    return functional.normalize(torch.where(at_phrases[:, None], by_phrases, norm(given, mask & ~at_phrases)), dim=-1)
+    by_phrases = _scaled(statistics(projected, mask & at_phrases), norm)
+    return functional.normalize(
+        torch.where(at_phrases[:, None], by_phrases, norm(projected, mask & ~at_phrases)), dim=-1
+    )
 
 
 def _scaled(rows: Tensor, norm: nn.Module) -> Tensor:

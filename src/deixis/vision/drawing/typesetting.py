@@ -101,8 +101,10 @@ def underline_levels(phrases: Sequence[Phrase]) -> dict[Phrase, int]:
     """Phrase → level of its underline; the underline of an inner phrase is closer to the text."""
     levels: dict[Phrase, int] = {}
     for phrase in sorted(phrases, key=lambda phrase: phrase.end - phrase.start):
-        taken = {level for other, level in levels.items() if other.start < phrase.end and phrase.start < other.end}
-        levels[phrase] = next(level for level in range(len(taken) + 1) if level not in taken)
+        used_levels = {
+            level for other, level in levels.items() if other.start < phrase.end and phrase.start < other.end
+        }
+        levels[phrase] = next(level for level in range(len(used_levels) + 1) if level not in used_levels)
     return levels
 
 

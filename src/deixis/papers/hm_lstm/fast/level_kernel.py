@@ -98,11 +98,11 @@ def _forward(
     forget_input = tl.load(bias + 3 * SIZE + column, mask=inside, other=0)
     word = tl.load(word_of + row)
     if word >= 0:
-        given = inputs + word * 4 * SIZE + column
-        entry += tl.load(given, mask=inside, other=0)
-        out += tl.load(given + SIZE, mask=inside, other=0)
-        update += tl.load(given + 2 * SIZE, mask=inside, other=0)
-        forget_input += tl.load(given + 3 * SIZE, mask=inside, other=0)
+        word_input = inputs + word * 4 * SIZE + column
+        entry += tl.load(word_input, mask=inside, other=0)
+        out += tl.load(word_input + SIZE, mask=inside, other=0)
+        update += tl.load(word_input + 2 * SIZE, mask=inside, other=0)
+        forget_input += tl.load(word_input + 3 * SIZE, mask=inside, other=0)
     new_cell = entry * 0
     for edge in range(tl.load(down_start + row), tl.load(down_start + row + 1)):
         below = tl.load(child + edge)
@@ -186,17 +186,17 @@ def _backward(
     update = tl.load(gates + offset + 2 * SIZE, mask=inside, other=0)
     squashed = _tanh(tl.load(cell + row * SIZE + column, mask=inside, other=0))
     above = tl.load(d_hidden + row * SIZE + column, mask=inside, other=0)
-    here = tl.load(d_cell + row * SIZE + column, mask=inside, other=0)
-    here += above * out * (1 - squashed * squashed)
-    tl.store(d_cell + row * SIZE + column, here, mask=inside)
-    total = here * 0
+    d_this_cell = tl.load(d_cell + row * SIZE + column, mask=inside, other=0)
+    d_this_cell += above * out * (1 - squashed * squashed)
+    tl.store(d_cell + row * SIZE + column, d_this_cell, mask=inside)
+    total = d_this_cell * 0
     for edge in range(tl.load(down_start + row), tl.load(down_start + row + 1)):
         open_ = tl.load(forget + edge * SIZE + column, mask=inside, other=0)
         below = tl.load(cell + tl.load(child + edge) * SIZE + column, mask=inside, other=0)
-        asked = here * below * (open_ * (1 - open_))
+        asked = d_this_cell * below * (open_ * (1 - open_))
         tl.store(d_open + edge * SIZE + column, asked, mask=inside)
         total += asked
-    tl.store(d_gates + offset, here * update * (entry * (1 - entry)), mask=inside)
+    tl.store(d_gates + offset, d_this_cell * update * (entry * (1 - entry)), mask=inside)
     tl.store(d_gates + offset + SIZE, above * squashed * (out * (1 - out)), mask=inside)
-    tl.store(d_gates + offset + 2 * SIZE, here * entry * (1 - update * update), mask=inside)
+    tl.store(d_gates + offset + 2 * SIZE, d_this_cell * entry * (1 - update * update), mask=inside)
     tl.store(d_gates + offset + 3 * SIZE, total, mask=inside)

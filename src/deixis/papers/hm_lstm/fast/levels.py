@@ -56,8 +56,8 @@ class Levels(torch.autograd.Function):
             rows, edges = slice(level.start, level.end), slice(level.first_edge, level.last_edge)
             level_gates = gates[rows].copy_(bias)
             if level.last_word > level.first_word:
-                given = slice(level.first_word, level.last_word)
-                gates.index_add_(0, plan.word_row[given], inputs[given])
+                words = slice(level.first_word, level.last_word)
+                gates.index_add_(0, plan.word_row[words], inputs[words])
             level_cell = cell[rows].zero_()
             if level.last_edge > level.first_edge:
                 child, parent = plan.child[edges], plan.parent[edges]
@@ -94,11 +94,11 @@ class Levels(torch.autograd.Function):
                 d_hidden[part].addmm_(d_products[part], recurrent[kind].T)
             entry, out, update = torch.split(gates[rows, : 3 * size], size, 1)
             d_entry, d_out, d_update = torch.split(d_gates[rows, : 3 * size], size, 1)
-            here, above, tanh = d_cell[rows], d_hidden[rows], squashed[rows]
-            here.addcmul_(above * out, 1 - tanh * tanh)
-            torch.mul(here * update, entry * (1 - entry), out=d_entry)
+            d_level_cell, above, tanh = d_cell[rows], d_hidden[rows], squashed[rows]
+            d_level_cell.addcmul_(above * out, 1 - tanh * tanh)
+            torch.mul(d_level_cell * update, entry * (1 - entry), out=d_entry)
             torch.mul(above * tanh, out * (1 - out), out=d_out)
-            torch.mul(here * entry, 1 - update * update, out=d_update)
+            torch.mul(d_level_cell * entry, 1 - update * update, out=d_update)
             if level.last_edge > level.first_edge:
                 child, parent, open_ = plan.child[edges], plan.parent[edges], forget[edges]
                 from_parent = d_cell[parent]
