@@ -47,6 +47,14 @@ def test_pictures_without_captions_make_no_project(tmp_path: Path) -> None:
     assert run("init", tmp_path / "photos", tmp_path / "project.db").endswith(f"serve {tmp_path / 'project.db'}\n")
 
 
+def test_a_caption_of_thousands_of_phrases_makes_no_project(tmp_path: Path) -> None:
+    Pillow.new("RGB", (8, 8)).save(tmp_path / "long.png")
+    (tmp_path / "long.txt").write_text("a dog and a cat and " * 1000)
+    made = CliRunner().invoke(app, ["annotate", "init", str(tmp_path), str(tmp_path / "project.db")])
+    assert str(made.exception) == "image long: its captions have 2,000 phrases to annotate, more than 1,000"
+    assert not (tmp_path / "project.db").exists()
+
+
 def test_a_project_from_init_to_export(corpus: Path, tmp_path: Path) -> None:
     project = tmp_path / "project.db"
     assert "0 of 4 images are finished" in run("init", corpus, project, "--start", "boxes", "--solo")
@@ -168,6 +176,9 @@ def test_settings_are_explained_and_changed(corpus: Path, tmp_path: Path) -> Non
         ("first_items=-1", "first_items"),
         ("address=work.example.org", "address is 'work.example.org'; it begins with https:// or http://"),
         ("address=https://work.example.org/pages", "has no path"),
+        ("address=https://user:password@work.example.org", "has no path"),
+        (f"address=https://{'a' * 5000}", "has no path"),
+        (f"test_questions={'9' * 4000}", f"test_questions is {'9' * 40}, more than"),
     ):
         with pytest.raises(DeixisError, match=problem):
             run("settings", project, wrong)

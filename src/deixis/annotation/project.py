@@ -17,7 +17,7 @@ from deixis.annotation.known import KnownQuestion, known_questions
 from deixis.annotation.mentions import Start, documents
 from deixis.annotation.project_settings import store_settings
 from deixis.annotation.workflow import image_state
-from deixis.annotation.workflow_records import Document, Settings
+from deixis.annotation.workflow_records import MOST_MENTIONS, Document, Settings
 from deixis.corpus import Corpus
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError, InputError
@@ -114,6 +114,11 @@ def _write_images(
         image_rows, item_rows = [], []
         for document in block:
             image_id = next(image_ids)
+            if len(document.mentions) > MOST_MENTIONS:
+                raise DeixisError(
+                    f"image {document.image.id}: its captions have {len(document.mentions):,} phrases to annotate, "
+                    f"more than {MOST_MENTIONS:,}"
+                )
             state = image_state(document, (), (), settings)
             row = {"id": image_id, "name": document.image.id, "document": msgspec.json.encode(document)}
             image_rows.append(row | {"version": 0} | summary(state))

@@ -47,7 +47,7 @@ def checked_settings(settings: Settings) -> Settings:
     """The settings themselves; a `DeixisError` where they could not be read again, or a number is beyond all reason."""
     for name, value in msgspec.to_builtins(settings).items():
         if isinstance(value, int | float) and not abs(value) <= LARGEST:
-            raise DeixisError(f"the settings do not fit: {name} is {value}, more than {LARGEST:,}")
+            raise DeixisError(f"the settings do not fit: {name} is {str(value)[:40]}, more than {LARGEST:,}")
     return settings
 
 

@@ -23,6 +23,7 @@ from deixis.annotation.merging import equal_boxes, merge_chains
 from deixis.annotation.trust import Standing
 from deixis.annotation.workflow import ImageState, image_state
 from deixis.annotation.workflow_records import (
+    MOST_MENTIONS,
     REVIEW,
     AcceptFix,
     BoxesFix,
@@ -219,6 +220,8 @@ def _check_fix(fix: Fix, document: Document, state: ImageState, name: str) -> Fi
     image, known = document.image, by_id(state.mentions)
     match fix:
         case MentionsFix(mentions):
+            if len(mentions) > MOST_MENTIONS:
+                raise DeixisError(f"image {name}: more than {MOST_MENTIONS:,} phrases")
             for mention in mentions:
                 tokens = image.captions[mention.caption].tokens if mention.caption < len(image.captions) else ()
                 if not 0 <= mention.start < mention.end <= len(tokens):

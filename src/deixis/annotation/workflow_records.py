@@ -149,7 +149,9 @@ def about(description: str, **limits: Any) -> msgspec.Meta:
 
 
 #: The address of a project's pages.
-ADDRESS = r"https?://[^/\s]+"
+ADDRESS = r"https?://[\w.:\[\]-]{1,260}"
+#: Mentions that an image may have. Linking compares each with every chain; images of Flickr30k have fewer than 100.
+MOST_MENTIONS = 1_000
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,7 +34,7 @@ function showProgress({ progress, agreement, workers }) {
   ]);
   fill(find("tasks"), ["task", "open", "answered", "discarded", "verification", "agreement", "proposals accepted"], rows, "");
   find("links").textContent = `“${titles.link}” was answered ${count(progress.links_asked)} times for ${count(progress.mentions)} phrases; `
-    + `asking every pair would take ${count(progress.mentions_squared)} answers. ${count(progress.fixes)} corrections by hand.`;
+    + `asking every pair would take ${count(progress.mentions_squared)} answers. Corrections by hand: ${count(progress.fixes)}.`;
 }
 
 function showQueue(queue) {
