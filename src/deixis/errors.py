@@ -38,6 +38,15 @@ class InputError(DeixisError):
         return type(self), (self.path, self.problem, self.place)
 
 
+def printable(text: str) -> str:
+    r"""Untrusted text for a terminal: control characters are escaped.
+
+    >>> print(printable("a\x1b[2J.jpg"))
+    a\x1b[2J.jpg
+    """
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
 def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 3 + 3 :]}"
 

@@ -23,6 +23,7 @@ from deixis.corpus import open_corpus, write_corpus
 from deixis.corpus.formats import get_format
 from deixis.errors import DeixisError
 from tests.annotation.worlds import made_up_corpus
+from tests.tampering import run_command
 
 
 @pytest.fixture
@@ -102,6 +103,25 @@ def test_workers_are_invited_suspended_and_reinstated(corpus: Path, tmp_path: Pa
         run("suspend", project, "bob", "drawing")
     with pytest.raises(DeixisError, match="is not a task"):
         run("suspend", project, "ann", "dancing")
+
+
+def test_names_and_comments_of_strangers_reach_the_terminal_as_plain_text(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    project = tmp_path / "project.db"
+    run("init", corpus, project)
+    with Workbench(project) as bench:
+        worker = bench.add_worker("[/nobody] [red]ann :dog:")
+        view = bench.next_task(worker)
+        assert view is not None
+        bench.submit(worker, view.token, view.answers[0], "odd\x1b[2J\nPROBLEM")
+    assert "[/nobody] [red]ann :dog:" in run("workers", project)
+    (line,) = run("review", project).splitlines()
+    assert line.endswith("odd\\x1b[2J\\nPROBLEM")
+    refused = run_command(["annotate", "status", tmp_path / "a\x1b[2J.db"], capsys)
+    assert "\x1b" not in line + refused.err
+    assert "a\\x1b[2J.db: no such annotation project" in refused.err
 
 
 def test_a_table_of_invitations_and_sign_in_links(corpus: Path, tmp_path: Path) -> None:

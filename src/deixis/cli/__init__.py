@@ -38,7 +38,7 @@ from deixis.cli import train as train_commands
 from deixis.cli.evaluate_run import RunOrCommand
 from deixis.cli.grouped_help import ANNOTATION, DATA, PHOTOS, RESEARCH, GroupedHelp
 from deixis.cli.output import Interrupted
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, printable
 
 #: The exit code of a program that Ctrl-C ended.
 INTERRUPTED = 130
@@ -140,7 +140,7 @@ def _warn(
 ) -> None:
     """Print a `UserWarning` as one line, and warnings for programmers with their place in the code."""
     whole = warnings.formatwarning(message, category, filename, lineno, line)
-    (file or sys.stderr).write(f"deixis: {message}\n" if category is UserWarning else whole)
+    (file or sys.stderr).write(f"deixis: {printable(str(message))}\n" if category is UserWarning else whole)
 
 
 def main() -> None:
@@ -152,7 +152,7 @@ def main() -> None:
     try:
         app()
     except DeixisError as fault:
-        line = " ".join(str(fault).split())
+        line = printable(" ".join(str(fault).split()))
         # Some quote what a stranger wrote.
         shown = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …"
         sys.stderr.write(f"deixis: {shown}\n")

@@ -12,7 +12,7 @@ from deixis.cli.annotate_serve import serve
 from deixis.cli.annotate_simulate import SettingsOption, links, read_settings, simulate
 from deixis.cli.annotate_team import ProjectPath, backup, invite, open_project, reinstate, rules, settings, suspend
 from deixis.cli.options import NO_CAPTIONS, Force, Json, Limit, PicturesIn, Seed, Splits
-from deixis.errors import DeixisError, InputError
+from deixis.errors import DeixisError, InputError, printable
 
 if TYPE_CHECKING:
     from deixis.annotation.progress import Progress
@@ -191,7 +191,7 @@ def review(
         print_json(waiting)
         return
     for entry in waiting:
-        typer.echo(f"{entry.image}  {entry.summary}")
+        typer.echo(printable(f"{entry.image}  {entry.summary}"))
     if not waiting:
         typer.echo("Nothing waits for a reviewer.")
 

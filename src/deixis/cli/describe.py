@@ -12,7 +12,7 @@ import typer
 
 from deixis.cli.options import Force, Json, ModelDevice, ModelName
 from deixis.cli.output_files import drawing_targets, write_drawing
-from deixis.errors import DeixisError, InputError
+from deixis.errors import DeixisError, InputError, printable
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -95,7 +95,7 @@ def describe(
     if out is not None and described and not as_json:
         typer.echo(f"Drawn to {out}")
     for line in faults:
-        typer.echo(f"deixis: {line}", err=True)
+        typer.echo(f"deixis: {printable(line)}", err=True)
     if faults:
         raise typer.Exit(2)
 

@@ -304,4 +304,4 @@ def _print_ranking(ranking: Ranking, counts: dict[str, int]) -> None:
     parts = f", the mean of {counts['folds']} folds" if counts["folds"] > 1 else ""
     title = f"{counts['images']:,} images × {counts['captions']:,} captions{parts}"
     print_table(title, ["", *(f"R@{k}" for k in ranking.image_to_text.recall), "Med r", "Mean r"], rows)
-    console().print(f"mR {ranking.mean_recall:.2f}; recalls in percent; ties count against the model", markup=False)
+    console().print(f"mR {ranking.mean_recall:.2f}; recalls in percent; ties count against the model")

@@ -45,7 +45,7 @@ def ground(
     from deixis.figures.grounding_drawing import draw_grounded
     from deixis.loading import load_model
     from deixis.text.phrase_finding import find_phrases
-    from deixis.vision.picture_files import printable, read_picture_file, shown
+    from deixis.vision.picture_files import read_picture_file, shown
 
     # A command line may contain bytes that are not valid text.
     sentence = sentence.encode(errors="replace").decode()
@@ -69,11 +69,11 @@ def ground(
             size = {"width": picture.width, "height": picture.height}
             print_json_line({"picture": shown(os.fsencode(image)), **size, "sentence": sentence, "phrases": groundings})
             continue
-        print_table(printable(shown(os.fsencode(image))), ["phrase", "there", "box", "place"], map(_row, groundings))
+        print_table(shown(os.fsencode(image)), ["phrase", "there", "box", "place"], map(_row, groundings))
     if out is not None and len(faults) < len(images) and not as_json:
         typer.echo(f"Drawn to {out}")
     for line in faults:
-        typer.echo(f"deixis: {line}", err=True)
+        typer.echo(f"deixis: {printable(line)}", err=True)
     if faults or not any_there:
         raise typer.Exit(2 if faults else 1)
 

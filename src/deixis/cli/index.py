@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deixis.cli.options import Index, Json, ModelDevice, ModelName
+from deixis.errors import printable
 
 if TYPE_CHECKING:
     from deixis.search.indexing import IndexReport
@@ -75,7 +76,6 @@ def index(
 
 
 def _print(report: IndexReport) -> None:
-    from deixis.vision.picture_files import printable
 
     names = ("added", "renamed", "changed", "removed")
     done = ", ".join(f"{count:,} {name}" for name in names if (count := getattr(report, name))) or "nothing new"
@@ -114,7 +114,6 @@ def status(index: Index = None, as_json: Json = False) -> None:
     from deixis.cli.output import print_json
     from deixis.search.generations import default_index
     from deixis.search.status import index_status
-    from deixis.vision.picture_files import printable
 
     current = index_status(index or default_index())
     if as_json:

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,10 +40,10 @@ def print_json_line(value: Any) -> None:
 
 
 def console() -> Console:
-    """Standard output for people."""
+    """Standard output for people. Brackets in what strangers wrote are no markup."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -54,9 +54,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for position, column in enumerate(columns):
         table.add_column(column, justify="right" if position else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*("\n".join(map(printable, cell.split("\n"))) for cell in row))
     # A title of the table itself would be broken to the table's width, in the middle of paths.
-    console().print(title, style="bold", markup=False, soft_wrap=True)
+    console().print(printable(title), style="bold", soft_wrap=True)
     console().print(table)
 
 

@@ -93,7 +93,7 @@ def reproduce(
         return
     comparison = compare({str(path): load(path) for path in paths})
     shown = [table for table in paper_tables().values() if comparison.of_table(table)]
-    console().print(markdown(comparison, shown), markup=False, highlight=False, soft_wrap=True)
+    console().print(markdown(comparison, shown), soft_wrap=True)
 
 
 def _materials(corpora: list[str], features: list[str], pictures_in: list[str]) -> dict[str, Material]:

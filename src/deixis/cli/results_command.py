@@ -34,7 +34,7 @@ def show(
         return
     out = console()
     for name, value in _facts(result):
-        out.print(f"{name}: {value}", markup=False, soft_wrap=True)
+        out.print(f"{name}: {value}", soft_wrap=True)
     figures = [(name, f"{value:.6g}") for name, value in flatten({**result.counts, **result.metrics})]
     print_table(str(file), ["metric", "value"], figures)
 

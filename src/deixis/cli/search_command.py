@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from deixis.cli.options import Force, Index, Json, ModelName
-from deixis.errors import DeixisError, InputError
+from deixis.errors import DeixisError, InputError, printable
 
 if TYPE_CHECKING:
     from deixis.model import Grounding
@@ -217,7 +217,7 @@ def duplicates(
     from deixis.search.collection import Collection
     from deixis.search.duplicates import find_duplicates
     from deixis.search.generations import default_index
-    from deixis.vision.picture_files import printable, shown
+    from deixis.vision.picture_files import shown
 
     collection = Collection(index or default_index())
     try:
@@ -250,7 +250,6 @@ def doctor(index: Index = None, model: ModelName = None, as_json: Json = False) 
     from deixis.cli.output import busy, print_json
     from deixis.search.doctor import examine
     from deixis.search.generations import default_index
-    from deixis.vision.picture_files import printable
 
     with busy("Checking"):
         findings = examine(index or default_index(), model)
@@ -334,7 +333,7 @@ def _open(paths: Sequence[bytes]) -> None:
 
 def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Drawn] | None = None) -> None:
     from deixis.cli.output import print_json
-    from deixis.vision.picture_files import printable, shown
+    from deixis.vision.picture_files import shown
 
     if options.paths_only:
         _print_paths((hit.path for hit in answer.hits if hit.relevant), options.null)
@@ -362,7 +361,6 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
 
 def _print_unknown(answer: Answer) -> None:
     """Say which words the model does not know, and what may have been meant."""
-    from deixis.vision.picture_files import printable
 
     words = ", ".join(f'"{word}"' for word in answer.unknown)
     notes = [f"The model does not know {words}."] if words else []

@@ -76,9 +76,9 @@ def parse(
         return
     out = console()
     for (start, end), names in zip(spans, types, strict=True):
-        out.print(f"{' '.join(tokens[start:end]):<30} {', '.join(names)}", markup=False, soft_wrap=True)
+        out.print(f"{' '.join(tokens[start:end]):<30} {', '.join(names)}", soft_wrap=True)
     out.print()
-    out.print(missing if parsed is None else parsed.tree.drawn(tokens), markup=False, soft_wrap=True)
+    out.print(missing if parsed is None else parsed.tree.drawn(tokens), soft_wrap=True)
 
 
 @app.command()
@@ -113,7 +113,7 @@ def trees(
     if as_json:
         print_json({"out": str(path), "trees": len(bank)})
         return
-    console().print(f"{len(bank):,} trees in {path}", soft_wrap=True, markup=False, highlight=False)
+    console().print(f"{len(bank):,} trees in {path}", soft_wrap=True)
 
 
 @app.command()

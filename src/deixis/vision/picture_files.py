@@ -69,8 +69,3 @@ def as_picture(picture: str | Path | Picture, *, at_least: int = 0) -> Picture:
 def shown(path: bytes) -> str:
     """A path as text for messages and JSON: bytes that are not UTF-8 as `\\xff`, line breaks unchanged."""
     return path.decode(errors="backslashreplace")
-
-
-def printable(text: str) -> str:
-    """Untrusted text for a terminal: control characters are escaped."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
