@@ -207,6 +207,14 @@ def test_what_is_too_large_or_not_ours_is_refused(make_site: MakeSite) -> None:
         {"token": "x", "answer": "same", "comment": "a\0b"},
     ):
         assert ann.post("/api/work/answer", nonsense).status_code == 422
+    no_text = b'{"token": "x", "answer": "\xff"}'
+    assert super(Visitor, ann).post("/api/work/answer", content=no_text, headers=headers).status_code == 422
+
+
+@pytest.mark.parametrize("place", ["work/pictures/%00", "review/image?id=a%00b", "review/neighbours?id=%00&part=all"])
+def test_an_address_with_a_null_character_is_refused(make_site: MakeSite, place: str) -> None:
+    """PostgreSQL would not take it, and the server would answer that something went wrong."""
+    assert make_site().join("lead", "administrator").get(f"/api/{place}").status_code == 422
 
 
 def test_the_page_of_work_gives_no_reviews_and_counts_refusals(make_site: MakeSite) -> None:

@@ -30,7 +30,7 @@ def test_a_killed_server_keeps_every_acknowledged_answer(tmp_path: Path, databas
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     subprocess.run([sys.executable, SCRIPT, *words, "--out", out], check=True, capture_output=True)
     counts = json.loads(out.read_text())["counts"]
-    assert counts["acknowledged"] > 30, "the crowd got nothing done"
+    assert counts["acknowledged"] > 10, "the crowd got nothing done"
     assert counts["sent_again"] > 0, "nobody was disturbed"
     for fault in ("lost", "changed", "twice", "tables_that_disagree_with_the_log"):
         assert counts[fault] == 0

@@ -17,6 +17,7 @@ from deixis.annotation.accounts import SESSION_SECONDS, Account, Accounts
 from deixis.annotation.workers import ROLES
 from deixis.web.limits import RateLimit
 from deixis.web.security import SAFE_METHODS
+from deixis.web.shell import NO_NUL
 
 TOKEN_HEADER = "X-CSRF-Token"
 
@@ -64,6 +65,8 @@ class Sessions:
         sent = request.headers.get(TOKEN_HEADER, "")
         if request.method not in SAFE_METHODS and not hmac.compare_digest(sent.encode(), self.token(request).encode()):
             raise HTTPException(403, "this request does not come from our page; reload the page")
+        if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:
+            raise HTTPException(422, NO_NUL)
         return account
 
 

@@ -61,6 +61,10 @@ def reply(value: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
+#: PostgreSQL keeps no such text.
+NO_NUL = "text cannot hold the character U+0000"
+
+
 def body(kind: type[Body]) -> Callable[[Request], Coroutine[Any, Any, Body]]:
     """A dependency: the request's JSON as a record of this kind."""
     decoder = msgspec.json.Decoder(kind)
@@ -68,11 +72,10 @@ def body(kind: type[Body]) -> Callable[[Request], Coroutine[Any, Any, Body]]:
     async def read(request: Request) -> Body:
         sent = await request.body()
         if b"\\u0000" in sent:
-            # PostgreSQL keeps no such text.
-            raise HTTPException(422, "text cannot hold the character U+0000")
+            raise HTTPException(422, NO_NUL)
         try:
             return decoder.decode(sent)
-        except (msgspec.DecodeError, RecursionError) as fault:
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as fault:
             raise HTTPException(422, str(fault)) from None
 
     return read
