@@ -43,6 +43,18 @@ def test_the_umask_is_heeded_and_never_changed(tmp_path: Path, mask: int, monkey
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
 
 
+@pytest.mark.skipif(os.name != "posix", reason="makes a pipe")
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """Renamed over, /dev/null would be gone for all programs of the machine."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(InputError, match="is a device or a pipe"):
+            write_text(tmp_path / name, "text")
+        assert stat.S_ISFIFO((tmp_path / name).stat().st_mode)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
     name = "長" * 80 + ".txt"
     write_text(tmp_path / name, "text")

@@ -38,6 +38,7 @@ def atomic_write(path: str | Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
     still leaves no half file, but a loss of power may: for thousands of small files that can be written again.
     """
     path = Path(path)
+    refuse_special(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
     try:
@@ -58,6 +59,16 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a whole UTF-8 text file atomically, with `\\n` line ends on every system."""
     with atomic_write(path) as stream:
         stream.write(text.encode())
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse to write to a device or a pipe: renaming a file over `/dev/null` would remove it, for all of the machine.
+
+    Raises:
+        InputError: there is something at `path` that is neither a file nor a folder.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(path, "is a device or a pipe, which is not replaced; choose another name")
 
 
 def open_regular(path: str | bytes | Path, *, follow_links: bool = True) -> BufferedReader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import zipfile
 from collections.abc import Callable
@@ -240,6 +241,16 @@ def test_what_is_there_is_never_lost(deixis: Run, source: Path, tmp_path: Path) 
     assert (tmp_path / "out.old" / "precious.txt").read_text() == "mine"
     assert deixis("convert", source, out, "--force").code == 0
     assert (tmp_path / "out.old2" / "final_flickr_separateGT_test.json").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes a pipe")
+def test_a_pipe_or_a_device_is_never_replaced(deixis: Run, source: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for options in ((), ("--force",), ("--to", "grounding", "--force")):
+        outcome = deixis("convert", source, tmp_path / "pipe", *options)
+        assert outcome.code == 2
+        assert "is a device or a pipe" in outcome.err
+        assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_conversion_that_fails_leaves_everything_as_it_was(deixis: Run, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from deixis.cli.options import Force, Json, ModelDevice, ModelName
 from deixis.cli.output_files import drawing_targets, write_drawing
-from deixis.errors import InputError
+from deixis.errors import InputError, printable
 
 if TYPE_CHECKING:
     from deixis.model import Grounding

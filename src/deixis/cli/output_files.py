@@ -15,6 +15,7 @@ import typer
 
 from deixis.cli.output import busy, print_json
 from deixis.errors import DeixisError
+from deixis.files import atomic_write, refuse_special
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -27,6 +28,7 @@ def check_free(out: Path | None, force: bool) -> None:
     if out is None:
         return
     with system_faults(out):
+        refuse_special(out)
         occupied = any(out.iterdir()) if out.is_dir() else out.exists() and out.stat().st_size > 0
     if occupied and not force:
         raise DeixisError(f"{out}: already exists; give --force to replace it")
@@ -58,8 +60,6 @@ def drawing_targets(images: list[Path], out: Path | None, force: bool) -> list[P
 
 def write_drawing(drawing: Picture, out: Path) -> None:
     """Write a PNG file."""
-    from deixis.files import atomic_write
-
     with system_faults(out), atomic_write(out) as stream:
         drawing.save(stream, "PNG")
 
