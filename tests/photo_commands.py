@@ -48,8 +48,8 @@ def try_photo_commands(program: Sequence[str], folder: Path, environment: dict[s
     assert [phrase["phrase"] for phrase in grounded["phrases"]] == ["a man", "a red car"]
     assert run("describe", picture, "--json")
     # Training is an extra.
-    told = run("train", "two-branch/sentences-bi", "--corpus", "scenes", "--out", str(folder / "run"), code=2)
-    assert told == "deixis: this needs torch, which is not installed: pip install 'deixis[research]'\n"
+    report = run("train", "two-branch/sentences-bi", "--corpus", "scenes", "--out", str(folder / "run"), code=2)
+    assert report == "deixis: this needs torch, which is not installed: pip install 'deixis[research]'\n"
     with subprocess.Popen(
         [*program, "serve", "--port", "0"], cwd=folder, env=variables, stdout=subprocess.PIPE, text=True
     ) as server:

@@ -118,8 +118,8 @@ def test_a_file_system_is_charged_with_what_is_written_to_it(monkeypatch: pytest
     assert (few.bound_by, many.bound_by) == ("networks", "the file system")
     # 4.1 TB at 1 GB a second, of which 1.5 are read, and five minutes for the driver's death.
     assert many.hours == pytest.approx((10_000_000 * (150e3 + 2560 + 100 * 2576) / 1e9 + 300) / 3600, abs=0.06)
-    told = scale.record(scale.PICTURES, [1])
-    assumed, alone = scale.Cluster(), told["vectors_alone"]
+    report = scale.record(scale.PICTURES, [1])
+    assumed, alone = scale.Cluster(), report["vectors_alone"]
     read = scale.PICTURES * assumed.picture_bytes / assumed.store_bytes_per_s / 3600
     assert alone["hours"] >= read, "nobody indexes sooner than the pictures can be read"
     assert alone["machines"] * assumed.processors * alone["hours"] >= 0.98 * alone["processor_hours"]

@@ -65,7 +65,7 @@ def test_an_instance_may_lack_what_its_class_has() -> None:
         model.score(["a.jpg"], ["a dog"])
 
 
-def test_a_score_of_its_own_is_told_from_the_cosine_of_embeddings() -> None:
+def test_a_score_of_its_own_is_reported_from_the_cosine_of_embeddings() -> None:
     class Pairs(Embeds):
         def score(self, images: Sequence[Any], texts: Sequence[Any]) -> Any:
             return np.zeros((len(images), len(texts)))

@@ -50,12 +50,12 @@ def recipes_of(result: Result) -> list[Recipe]:
 
 
 def test_results_are_of_the_recipes_as_they_are() -> None:
-    told: dict[str, dict[str, set[str]]] = {}
+    report: dict[str, dict[str, set[str]]] = {}
     for file, result in RESULTS.items():
         if result.recipe:
-            told.setdefault(result.recipe.name, {}).setdefault(result.recipe.hash, set()).add(file)
-    present = {name: reference(load_recipe(name).recipe).hash for name in told if name in package_recipes()}
-    stale = {name: told[name] for name, now in present.items() if set(told[name]) != {now}}
+            report.setdefault(result.recipe.name, {}).setdefault(result.recipe.hash, set()).add(file)
+    present = {name: reference(load_recipe(name).recipe).hash for name in report if name in package_recipes()}
+    stale = {name: report[name] for name, now in present.items() if set(report[name]) != {now}}
     assert len(present) > 100
     assert not stale
 

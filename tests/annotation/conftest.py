@@ -17,7 +17,7 @@ from tests.annotation.worlds import made_up_corpus
 
 
 class Clock:
-    """Time that passes when told to."""
+    """Time that passes on command."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0

@@ -1,4 +1,4 @@
-"""Real kills: whoever was told that an answer was recorded finds it again, once, whatever died in between."""
+"""Real kills: every acknowledged answer is there afterwards, once, whatever died in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from deixis.corpus import Box
 where, number, acknowledged, sent, seed = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
 chance = Random(seed)
 bench = Workbench(where)
-told = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+receipts = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 last = open(sent).read().split("\\t") if os.path.exists(sent) else None
 print("ready", flush=True)
 
@@ -39,7 +39,7 @@ def send(token, answer):
         bench.submit(number, token, answer)
     except StaleTask:
         return
-    os.write(told, (token + "\\n").encode())
+    os.write(receipts, (token + "\\n").encode())
 
 if last is not None and len(last) == 3:
     send(last[0], Box(10, 10, 90, 90) if last[1] == "drawn" else last[1])
@@ -63,7 +63,16 @@ def storm(where: str, folder: Path, workers: int, kills: int, seconds: float) ->
     for round_ in range(kills):
         crowd = [
             subprocess.Popen(
-                [sys.executable, "-c", WORKER, where, str(n), folder / f"told{n}", folder / f"sent{n}", str(round_)],
+                [
+                    sys.executable,
+                    "-c",
+                    WORKER,
+                    where,
+                    str(n),
+                    folder / f"receipts{n}",
+                    folder / f"sent{n}",
+                    str(round_),
+                ],
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -78,11 +87,11 @@ def storm(where: str, folder: Path, workers: int, kills: int, seconds: float) ->
             for process in crowd:
                 os.kill(process.pid, signal.SIGKILL)
                 process.communicate()
-    lines = [line for number in numbers for line in (folder / f"told{number}").read_text().split()]
+    lines = [line for number in numbers for line in (folder / f"receipts{number}").read_text().split()]
     return set(lines), len(lines)
 
 
-def assert_nothing_lost(where: str, told: set[str]) -> None:
+def assert_nothing_lost(where: str, report: set[str]) -> None:
     with Workbench(where) as bench:
         with schema.reading(bench.engine) as connection:
             log = schema.judgments
@@ -90,8 +99,8 @@ def assert_nothing_lost(where: str, told: set[str]) -> None:
             rows = list(connection.execute(select(log.c.worker_id, log.c.task, log.c.image_id, log.c.key)))
         asked = [tuple(row) for row in rows]
         settled = [(row.image_id, row.key) for row in rows if row.task in ("link", "chain", "quality")]
-        assert len(told) > 20, "the workers got nothing done"
-        assert told <= set(kept), "an acknowledged answer is gone"
+        assert len(report) > 20, "the workers got nothing done"
+        assert report <= set(kept), "an acknowledged answer is gone"
         assert len(set(kept)) == len(kept)
         assert len(set(asked)) == len(asked), "a worker's answer to one question was counted twice"
         assert len(set(settled)) == len(settled), "two workers were asked what one had to answer"
@@ -103,8 +112,8 @@ def assert_nothing_lost(where: str, told: set[str]) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX")
 def test_sqlite_keeps_every_acknowledged_answer_through_kills(tmp_path: Path) -> None:
     where = str(tmp_path / "project.db")
-    told, _ = storm(where, tmp_path, workers=3, kills=2, seconds=1.5)
-    assert_nothing_lost(where, told)
+    report, _ = storm(where, tmp_path, workers=3, kills=2, seconds=1.5)
+    assert_nothing_lost(where, report)
 
 
 @pytest.mark.slow
@@ -114,5 +123,5 @@ def test_ten_kills_of_a_crowd_lose_nothing(tmp_path: Path, kind: str, request: p
     where = str(tmp_path / "project.db")
     if kind == "postgresql":
         where = fresh_database(request.getfixturevalue("postgresql"))
-    told, _ = storm(where, tmp_path, workers=6, kills=10, seconds=2.0)
-    assert_nothing_lost(where, told)
+    report, _ = storm(where, tmp_path, workers=6, kills=10, seconds=2.0)
+    assert_nothing_lost(where, report)

@@ -721,7 +721,7 @@ def test_sizes_that_the_corpus_does_not_tell_are_those_of_the_pictures(tmp_path:
         assert judged.box == Box(0, 5, 300, 200)
 
 
-def test_what_is_no_project_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_is_no_project_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match="deixis annotate init"):
         Workbench(tmp_path / "missing.db")
     (tmp_path / "text.db").write_text("not a database, but long enough to look like a file of one" * 20)
@@ -730,9 +730,9 @@ def test_what_is_no_project_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     with pytest.raises(InputError, match="is not an annotation project"):
         Workbench(tmp_path / "empty.db")
-    with pytest.raises(DeixisError, match="neither a file nor a database") as told:
+    with pytest.raises(DeixisError, match="neither a file nor a database") as printed:
         Workbench("nonsense://me:secret@there/db")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(printed.value)
 
 
 def test_a_database_server_that_does_not_answer_is_no_damaged_project() -> None:

@@ -245,7 +245,7 @@ def test_a_file_brings_the_grounder_back(tmp_path) -> None:
         (lambda tensors, metadata: metadata.update(words=json.dumps(["dog"])), "holds other weights"),
     ],
 )
-def test_a_damaged_file_is_told(tmp_path, damage, problem) -> None:
+def test_a_damaged_file_is_reported(tmp_path, damage, problem) -> None:
     path = tmp_path / "grounder.safetensors"
     grounder().save(path)
     with safe_open(path, "pt") as file:

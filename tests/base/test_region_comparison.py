@@ -82,7 +82,7 @@ def test_the_choice_loss_asks_for_a_share_on_every_object() -> None:
     assert torch.isfinite(chosen.grad).all()
 
 
-def test_objects_of_one_name_are_told_apart_by_their_share_alone() -> None:
+def test_objects_of_one_name_are_distinguished_by_their_share_alone() -> None:
     regions = Regions(DOGS_AND_BENCH, torch.zeros(1, 3, 8), REAL)
     gold, alike = DOGS_AND_BENCH[:, :1], torch.zeros(1, 1, 5, 4)
     alike[0, 0, :2] = DOGS_AND_BENCH[0, :2]

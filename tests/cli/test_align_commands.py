@@ -96,7 +96,7 @@ def test_a_sentence_is_laid_over_a_picture(place: Path, corpus: Corpus, tmp_path
     assert isinstance(again.exception, DeixisError)
 
 
-def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_aligned_is_reported(place: Path, tmp_path: Path) -> None:
     picture = next((place / "corpus" / "images").iterdir())
     (tmp_path / "no.png").write_text("no picture")
     write_corpus(open_corpus(place / "corpus"), tmp_path / "elsewhere")
@@ -162,8 +162,8 @@ def test_regions_are_cut_from_pictures_that_are_smaller_than_those_that_were_loo
     done = run("figures", "snippets", "a man", "--model", place / "aligner", "--count", 3, *asked)
     assert done.exit_code == 0, done.output
     [(_, cuts)] = drawn
-    for cut, told in zip(cuts, json.loads(done.stdout)["a man"], strict=True):
-        assert list(msgspec.structs.astuple(cut.box)) == pytest.approx([side / 2 for side in told["box"]], rel=0.01)
+    for cut, report in zip(cuts, json.loads(done.stdout)["a man"], strict=True):
+        assert list(msgspec.structs.astuple(cut.box)) == pytest.approx([side / 2 for side in report["box"]], rel=0.01)
 
 
 def test_words_and_regions_come_by_their_magnitude(place: Path, tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_a_project_gets_rules_in_its_own_language(corpus: Path, tmp_path: Path) 
         run("rules", project)
 
 
-def test_settings_come_from_a_file_and_faults_in_it_are_told(corpus: Path, tmp_path: Path) -> None:
+def test_settings_come_from_a_file_and_faults_in_it_are_reported(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "good.toml").write_text("cycle_limit = 5\n")
     run("init", corpus, tmp_path / "one.db", "--settings", tmp_path / "good.toml")
     with Workbench(tmp_path / "one.db") as bench:
@@ -338,16 +338,16 @@ def test_a_project_that_cannot_be_served_says_why(corpus: Path, tmp_path: Path) 
             run("serve", shown, "--port", str(taken.getsockname()[1]))
 
 
-def test_what_is_done_to_a_project_is_told_as_json(corpus: Path, tmp_path: Path) -> None:
+def test_what_is_done_to_a_project_is_reported_as_json(corpus: Path, tmp_path: Path) -> None:
     project = tmp_path / "project.db"
     assert json.loads(run("init", corpus, project, "--json"))["finished"] == 0
     [invitation] = json.loads(run("invite", project, "--json"))
     assert invitation.keys() == {"name", "role", "link", "last_day"}
     with Workbench(project) as bench:
         bench.add_worker("ann")
-    told = {"worker": "ann", "task": "drawing"}
-    assert json.loads(run("suspend", project, "ann", "drawing", "--json")) == {**told, "images_asked_again": 0}
-    assert json.loads(run("reinstate", project, "ann", "drawing", "--json")) == told
+    report = {"worker": "ann", "task": "drawing"}
+    assert json.loads(run("suspend", project, "ann", "drawing", "--json")) == {**report, "images_asked_again": 0}
+    assert json.loads(run("reinstate", project, "ann", "drawing", "--json")) == report
     assert json.loads(run("check", project, "--json")) == {"differences": []}
     copied = json.loads(run("backup", project, tmp_path / "copy.db", "--json"))
     assert copied == {"copy": str(tmp_path / "copy.db"), "bytes": (tmp_path / "copy.db").stat().st_size}

@@ -153,15 +153,15 @@ def test_convert_there_and_back_with_pictures(deixis: Run, source: Path, tmp_pat
     assert open_corpus(back)["101"].captions[0] == sample()["101"].captions[0]
 
 
-def test_an_image_without_a_picture_is_told_of_and_kept(deixis: Run, source: Path, tmp_path: Path) -> None:
+def test_an_image_without_a_picture_is_reported_and_kept(deixis: Run, source: Path, tmp_path: Path) -> None:
     (source / "images" / "102.jpg").unlink()
     outcome = deixis("convert", source, tmp_path / "there", "--pictures")
     assert outcome.code == 0
     assert "without a picture: 1 of 3 images (102)" in outcome.out
     assert len(open_corpus(tmp_path / "there")) == 3
     assert sorted(path.name for path in (tmp_path / "there" / "images").iterdir()) == ["101.jpg", "103.jpg"]
-    told = json.loads(deixis("convert", source, tmp_path / "again", "--pictures", "--json").out)
-    assert told["without_picture"] == ["102"]
+    printed = json.loads(deixis("convert", source, tmp_path / "again", "--pictures", "--json").out)
+    assert printed["without_picture"] == ["102"]
     for image in ("101", "103"):
         (source / "images" / f"{image}.jpg").unlink()
     outcome = deixis("convert", source, tmp_path / "nothing", "--pictures")
@@ -218,9 +218,9 @@ def test_show_draws_a_png(deixis: Run, source: Path, tmp_path: Path, monkeypatch
 def test_show_tells_where_there_is_no_picture(deixis: Run, source: Path, tmp_path: Path) -> None:
     (source / "images" / "102.jpg").unlink()
     assert deixis("show", source, "101", "--out", tmp_path / "a.png").err == ""
-    told = deixis("show", source, "102", "--out", tmp_path / "b.png")
-    assert told.code == 0
-    assert "The picture file is missing" in told.err
+    printed = deixis("show", source, "102", "--out", tmp_path / "b.png")
+    assert printed.code == 0
+    assert "The picture file is missing" in printed.err
 
 
 def test_what_is_there_is_never_lost(deixis: Run, source: Path, tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_bad_members_are_named_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_truncated_zip_is_told_in_one_line(deixis: Run, tmp_path: Path) -> None:
+def test_a_truncated_zip_is_reported_in_one_line(deixis: Run, tmp_path: Path) -> None:
     archive = tmp_path / "cut.zip"
     write_corpus(sample(), archive, format="flickr30k-entities")
     whole = archive.read_bytes()

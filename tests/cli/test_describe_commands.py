@@ -195,12 +195,12 @@ def test_without_a_run_the_concepts_of_photos_that_come_with_the_package_are_lis
     found = {each["concept"] for each in json.loads(out)["concepts"]}
     assert (code, len(found)) == (0, 256)
     ask = ("explain", made / "picture.png", "A man chases a zebra.", "--against", "A zebra chases a man.")
-    told = json.loads(run(*ask, "--json")[1])
-    assert ([asked["word"] for asked in told["concepts"]], told["other_words"]) == (["man", "chases"], ["zebra"])
+    report = json.loads(run(*ask, "--json")[1])
+    assert ([asked["word"] for asked in report["concepts"]], report["other_words"]) == (["man", "chases"], ["zebra"])
     # By deixis-base, as search ranks.
     scores = load_model().score([made / "picture.png"], ["a man chases a zebra .", "a zebra chases a man ."])[0]
-    assert (told["order"]["score"], told["order"]["exchanged_score"]) == pytest.approx(tuple(scores), abs=1e-4)
-    assert [(change["kind"], change["word"]) for change in told["changes"]] == [("role", "man")]
+    assert (report["order"]["score"], report["order"]["exchanged_score"]) == pytest.approx(tuple(scores), abs=1e-4)
+    assert [(change["kind"], change["word"]) for change in report["changes"]] == [("role", "man")]
     coloured = ("explain", made / "picture.png", "Two dogs near a red car.", "--against", "A red dog.")
     changes = json.loads(run(*coloured, "--json")[1])["changes"]
     assert [change["kind"] for change in changes] == ["colour", "number", "number"]
@@ -222,16 +222,16 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
         "--against",
         "A dog and a zebra see a man.",
     )
-    told = {}
+    report = {}
     for least in (0, 1):
         code, out, _ = run(*ask, "--least", least, "--json", "--out", tmp_path / f"{least}.png")
         assert code == 0
-        told[least] = json.loads(out)
-    assert [asked["word"] for asked in told[0]["concepts"]] == ["man", "dog"]
-    assert all(asked["supported"] for asked in told[0]["concepts"])
-    assert not any(asked["supported"] for asked in told[1]["concepts"])
-    assert told[0]["other_words"] == ["zebra", "see"]
-    order = told[0]["order"]
+        report[least] = json.loads(out)
+    assert [asked["word"] for asked in report[0]["concepts"]] == ["man", "dog"]
+    assert all(asked["supported"] for asked in report[0]["concepts"])
+    assert not any(asked["supported"] for asked in report[1]["concepts"])
+    assert report[0]["other_words"] == ["zebra", "see"]
+    order = report[0]["order"]
     assert order["matters"] == (abs(order["score"] - order["exchanged_score"]) > 1e-6)
     assert order["leads"] == (order["matters"] and order["score"] > order["exchanged_score"])
     code, out, _ = run(*ask)

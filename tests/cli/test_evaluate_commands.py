@@ -106,7 +106,7 @@ def test_a_record_is_written_and_reads_again(run, matrix, tmp_path):
     assert record.counts == {"images": 20, "captions": 100, "folds": 2}
 
 
-def test_a_record_is_not_replaced_unless_told(run, matrix, tmp_path):
+def test_a_record_is_not_replaced_unless_asked(run, matrix, tmp_path):
     out = tmp_path / "result.json"
     out.write_text("mine")
     code, _, err = run("scores", matrix, "--out", out)
@@ -218,7 +218,7 @@ def test_a_list_of_images_that_will_not_do_is_named_with_the_place(run, matrix, 
     assert problem in line
 
 
-def test_a_mistyped_run_is_told_as_a_run(run):
+def test_a_mistyped_run_is_reported_as_a_run(run):
     code, out, err = run("nothere", "--corpus", "scenes")
     assert (code, out) == (2, "")
     assert "there is no run folder and no command 'nothere'; commands: " in err
@@ -229,14 +229,14 @@ def test_how_a_run_was_trained_is_kept_with_its_figures_and_not_shown_among_them
     result = SimpleNamespace(metrics=metrics, protocol=SimpleNamespace(name="retrieval"))
     for name in ("deixis.training.run_models.read_recipe", "deixis.cli.output.run_stores"):
         monkeypatch.setattr(name, lambda *given: None)
-    monkeypatch.setattr("deixis.training.evaluating.evaluate_run", lambda *given, **told: [result])
+    monkeypatch.setattr("deixis.training.evaluating.evaluate_run", lambda *given, **report: [result])
     monkeypatch.setattr("deixis.cli.output.print_json", lambda shown: print(shown[0].metrics))
     code, out, _ = run(tmp_path, "--corpus", "scenes")
     assert (code, "r@1" in out, "triplets" in out, "training_pairs" in out) == (0, True, False, False)
     assert "triplets" in run(tmp_path, "--corpus", "scenes", "--json")[1]
 
 
-def test_other_mistakes_are_told_in_one_line(run, matrix, tmp_path):
+def test_other_mistakes_are_reported_in_one_line(run, matrix, tmp_path):
     assert "20 images cannot be cut into 3 equal folds" in refused(run("scores", matrix, "--folds", 3))
     np.save(tmp_path / "owners.npy", np.zeros(100, int))
     both = ("--captions-per-image", 5, "--caption-images", tmp_path / "owners.npy")

@@ -48,11 +48,11 @@ def test_a_folder_of_pictures_becomes_a_store(run: Run, photos: Path, tmp_path: 
     recipe.write_text('backbone = "efficientnet-lite0"\n')
     code, output, errors = run(photos, "--features", recipe, "--out", out, "--json")
     assert code == 0, errors
-    told = json.loads(output)
-    assert (told["images"], told["extracted_now"], list(told["skipped"])) == (3, 4, ["broken"])
+    printed = json.loads(output)
+    assert (printed["images"], printed["extracted_now"], list(printed["skipped"])) == (3, 4, ["broken"])
     store = FeatureStore(out)
     store.verify()
-    assert store.fingerprint == told["fingerprint"]
+    assert store.fingerprint == printed["fingerprint"]
     assert store.image_vectors().shape == (3, 1280)
     code, output, errors = run(photos, "--features", recipe, "--out", out)
     assert code == 0
@@ -80,7 +80,7 @@ def test_what_can_be_mended_is_one_line(run: Run, photos: Path, tmp_path: Path, 
         (("--engine", "ray"), "pip install 'deixis[ray]'"),
     ],
 )
-def test_what_an_engine_needs_is_told_before_anything_is_written(
+def test_what_an_engine_needs_is_reported_before_anything_is_written(
     run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], problem: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -91,7 +91,7 @@ def test_what_an_engine_needs_is_told_before_anything_is_written(
 
 
 @pytest.mark.parametrize(("options", "lines"), [((), 2), (("--address", "10.0.0.1:6379"), 1)])
-def test_ray_on_this_machine_is_told_before_it_is_started(
+def test_ray_on_this_machine_is_reported_before_it_is_started(
     run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], lines: int
 ) -> None:
     def init(**given: object) -> None:
@@ -160,7 +160,7 @@ def test_features_of_somebody_else_become_a_store(run: Run, photos: Path, tmp_pa
         ("backbone = 'absent.npy'\n", "absent.npy: No such file"),
     ],
 )
-def test_what_a_file_of_features_cannot_be_is_told(
+def test_what_a_file_of_features_cannot_be_is_reported(
     run: Run, photos: Path, tmp_path: Path, recipe: str, problem: str
 ) -> None:
     (tmp_path / "mine.toml").write_text(recipe)

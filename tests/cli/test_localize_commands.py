@@ -62,11 +62,11 @@ def test_draws_random_captions_and_tells_what_was_found(places: list[str], tmp_p
     arguments = [*places, "--out", str(tmp_path / "a.png"), "--count", "2", "--json"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert len({example["image"] for example in told["examples"]}) == 2
+    report = json.loads(done.stdout)
+    assert len({example["image"] for example in report["examples"]}) == 2
     with Pillow.open(tmp_path / "a.png") as drawing:
         assert drawing.width > 1000
-    for example in told["examples"]:
+    for example in report["examples"]:
         first, last = example["found"]["first"], example["found"]["last"]
         assert [one["phrase"] for one in first] == [one["phrase"] for one in last]
         assert len(first) >= 3
@@ -74,9 +74,9 @@ def test_draws_random_captions_and_tells_what_was_found(places: list[str], tmp_p
         assert {one["score"] for one in first} == {0}
         assert {one["score"] for one in last} <= {float(number) for number in range(5)}
     again = CliRunner().invoke(app, [*arguments, "--force"])
-    assert json.loads(again.stdout) == told
+    assert json.loads(again.stdout) == report
     other = CliRunner().invoke(app, [*arguments, "--force", "--seed", "1"])
-    assert json.loads(other.stdout) != told
+    assert json.loads(other.stdout) != report
 
 
 def test_draws_the_caption_that_is_named(places: list[str], tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_draws_the_caption_that_is_named(places: list[str], tmp_path: Path) -> N
     assert example["caption"] == image.captions[number].text
 
 
-def test_what_cannot_be_drawn_is_told(places: list[str], tmp_path: Path) -> None:
+def test_what_cannot_be_drawn_is_reported(places: list[str], tmp_path: Path) -> None:
     for arguments, problem in (
         ([*places, "--out", str(tmp_path / "a.jpg")], "PNG"),
         ([*places, "--out", str(tmp_path / "a.png"), "--image", "nobody"], "no image 'nobody'"),
@@ -106,7 +106,7 @@ def test_what_cannot_be_drawn_is_told(places: list[str], tmp_path: Path) -> None
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_runs_of_one_name_are_told_apart(places: list[str], tmp_path: Path) -> None:
+def test_runs_of_one_name_are_distinguished(places: list[str], tmp_path: Path) -> None:
     same = [*places[:3], "others/first", *places[4:], "--count", "1", "--out", str(tmp_path / "a.png"), "--json"]
     done = CliRunner().invoke(app, same)
     assert done.exit_code == 0, done.output

@@ -178,7 +178,7 @@ def test_a_small_training_leaves_a_detector_that_describes_regions(run, corpus, 
     assert "no labelled boxes" in refused(run("train-detector", corpus, "--out", tmp_path / "b.safetensors", *options))
 
 
-def test_mistakes_are_told_in_one_line(run, corpus, tmp_path):
+def test_mistakes_are_reported_in_one_line(run, corpus, tmp_path):
     assert "unknown proposals 'gird'" in refused(run("report", corpus, "--method", "gird"))
     assert "no split 'tset'" in refused(run("report", corpus, "--method", "grid", "--split", "tset"))
     assert "no such file" in refused(run("report", corpus, "--method", tmp_path / "absent.safetensors"))

@@ -116,7 +116,7 @@ def test_a_network_that_no_memory_holds_is_refused_in_one_line(run, recipe, tmp_
     assert len(err.splitlines()) == 1
 
 
-def test_too_few_captions_for_a_recipe_are_told_before_a_picture_is_opened(run, tmp_path, monkeypatch):
+def test_too_few_captions_for_a_recipe_are_reported_before_a_picture_is_opened(run, tmp_path, monkeypatch):
     assert run("corpus", "cut", "scenes", tmp_path / "small", "--limit", 20, "--pictures")[0] == 0
     monkeypatch.setattr("deixis.training.running.features_for", None)
     for recipe in ("two-branch/sentences-bi", "two-branch/phrases-bi", "two-branch/phrases-cca", "two-branch/joint"):
@@ -175,7 +175,7 @@ def test_recipes_are_listed(run):
         assert f"{name}  ({recipe['kind']}, {recipe['corpus']})" in out
 
 
-def test_long_work_is_told_line_by_line_where_nobody_looks_on(capsys, monkeypatch):
+def test_long_work_is_reported_line_by_line_where_nobody_looks_on(capsys, monkeypatch):
     monkeypatch.setattr(output, "EVERY_SECONDS", 0.0)
     with output.progress_bar("Extracting features") as progress:
         progress(1, 2000)
@@ -187,7 +187,7 @@ def test_long_work_is_told_line_by_line_where_nobody_looks_on(capsys, monkeypatc
     assert capsys.readouterr().err == ""
 
 
-def test_what_has_no_steps_is_told_of_once_where_nobody_looks_on(capsys, monkeypatch):
+def test_what_has_no_steps_is_reported_once_where_nobody_looks_on(capsys, monkeypatch):
     monkeypatch.setattr(output, "EVERY_SECONDS", 0.01)
     with output.busy("Reading"):
         time.sleep(0.2)

@@ -77,7 +77,7 @@ def flipped(data: bytes, generator: random.Random) -> bytes:
     return bytes(damaged)
 
 
-def assert_told_or_opened(archive: Path) -> None:
+def assert_reported_or_opened(archive: Path) -> None:
     for format in (None, archive.stem):
         with suppress(DeixisError):
             open_corpus(archive, format=format, cache=False)
@@ -91,7 +91,7 @@ def test_flipped_bytes_of_an_archive_never_tear_the_reader(format: str, compress
     archive = tmp_path / f"{format}.zip"
     for _ in range(40):
         archive.write_bytes(flipped(whole, generator))
-        assert_told_or_opened(archive)
+        assert_reported_or_opened(archive)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -102,7 +102,7 @@ def test_flipped_bytes_of_a_file_never_tear_the_reader(format: str, tmp_path: Pa
     for _ in range(80):
         name = generator.choice([name for name, data in files.items() if data])
         archive.write_bytes(zipped({**files, name: flipped(files[name], generator)}, zipfile.ZIP_STORED))
-        assert_told_or_opened(archive)
+        assert_reported_or_opened(archive)
 
 
 DEEP = b'{"x":' + b"[" * 200_000
@@ -128,7 +128,9 @@ HEADER = b'{"deixis":"corpus","version":1,"images":1}\n'
         ("Annotations/7.xml", f"<annotation><size><width>{LONG}</width></size></annotation>".encode()),
     ],
 )
-def test_what_is_too_deep_too_long_or_no_text_is_told_in_one_line(tmp_path: Path, name: str, content: bytes) -> None:
+def test_what_is_too_deep_too_long_or_no_text_is_reported_in_one_line(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     (tmp_path / "Sentences").mkdir()
     if name[0] in "UA":
         (tmp_path / "Sentences" / "7.txt").write_text("fine\n")
@@ -181,7 +183,7 @@ def test_a_duplicate_image_of_the_native_format_is_named_with_its_line(tmp_path:
         open_corpus(file)
 
 
-def test_a_native_corpus_of_another_version_is_told_as_such(tmp_path: Path) -> None:
+def test_a_native_corpus_of_another_version_is_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_bytes(HEADER.replace(b'"version":1', b'"version":2'))
     with pytest.raises(InputError, match="is version 2 of Deixis' format; this Deixis reads version 1"):
         open_corpus(tmp_path)

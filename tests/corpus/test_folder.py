@@ -106,7 +106,7 @@ def test_pictures_that_differ_in_suffix_alone_keep_it_in_their_ids(tmp_path: Pat
     assert [image.id for image in open_corpus(tmp_path)] == ["a.jpg", "a.png", "b"]
 
 
-def test_two_pictures_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_two_pictures_of_one_name_are_distinguished_by_their_folders(tmp_path: Path) -> None:
     put(tmp_path, **{"images/x/1.jpg": "X", "images/y/1.jpg": "Y"})
     put(tmp_path, **{"captions.csv": "file,caption\ny/1.jpg,why\nx/1.jpg,ex\n"})
     corpus = open_corpus(tmp_path)

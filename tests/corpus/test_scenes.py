@@ -120,7 +120,7 @@ def test_captions_are_english_enough(corpus: Corpus) -> None:
             assert not re.match(
                 r"An? (\w+ )?(man|woman|boy|girl|dog|cat|horse) (are|run|stand|walk|jump|sit|have)\b", text
             ), text
-            # No one sits along a way or is told apart by what both wear; the sky is said once.
+            # No one sits along a way or is distinguished by what both wear; the sky is said once.
             assert not re.search(r"\b(sit|sits|sitting) on .* (through|across|along|down)\b", text), text
             assert not re.search(r"\bon an? (\w+ )?(sofa|couch|bench) on .*(grass|floor)", text), text
             assert not re.search(r"(\ban? \w+ in an? \w+ shirt) and \1", text.lower()), text
@@ -145,19 +145,19 @@ SKY_WORDS = {"blue": ("day", "fair"), "gray": ("day", "rain"), "pale": ("day", "
 
 
 def test_captions_tell_the_time_and_weather_that_the_scene_has(corpus: Corpus, scenes: dict[str, Scene]) -> None:
-    told: Counter[tuple[str, str]] = Counter()
+    report: Counter[tuple[str, str]] = Counter()
     for image in corpus:
         time, weather = conditions = scenes[image.id].plan.conditions
         for caption in image.captions:
             for token in map(str.lower, caption.tokens):
                 assert TIME_WORDS.get(token, time) == time, f"{image.id}: {caption.text}"
                 assert WEATHER_WORDS.get(token, weather) == weather, f"{image.id}: {caption.text}"
-                told[conditions] += token in TIME_WORDS or token in WEATHER_WORDS
+                report[conditions] += token in TIME_WORDS or token in WEATHER_WORDS
             for sky in re.findall(r"(\w+) sky\b", caption.text):
                 assert SKY_WORDS.get(sky, conditions) == conditions, f"{image.id}: {caption.text}"
             assert "during a game" not in caption.text or not re.search("match|break", caption.text)
-    assert set(told) == {("day", "fair"), ("day", "rain"), ("day", "snow"), ("evening", "fair"), ("night", "fair")}
-    assert min(told.values()) > 30
+    assert set(report) == {("day", "fair"), ("day", "rain"), ("day", "snow"), ("evening", "fair"), ("night", "fair")}
+    assert min(report.values()) > 30
 
 
 def test_rain_and_night_are_seen(scenes: dict[str, Scene]) -> None:

@@ -131,7 +131,7 @@ def test_broken_and_missing_pictures_are_skipped_and_listed(tmp_path: Path) -> N
         store.regions("image 8")
 
 
-def test_a_finished_store_is_left_alone_and_progress_is_told(tmp_path: Path) -> None:
+def test_a_finished_store_is_left_alone_and_progress_is_reported(tmp_path: Path) -> None:
     corpus = make_corpus(10)
     steps: list[tuple[int, int]] = []
     first = extract(corpus, FakeMapper(), tmp_path, partition_size=4, progress=lambda *step: steps.append(step))
@@ -340,7 +340,7 @@ class DyingMapper(FakeMapper):
 
 
 @apart
-def test_a_reading_process_that_is_ended_is_told_and_the_run_can_go_on(tmp_path: Path) -> None:
+def test_a_reading_process_that_is_ended_is_reported_and_the_run_can_go_on(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match="a process that read pictures was killed"):
         extract(make_corpus(50), DyingMapper(), tmp_path / "ended", partition_size=8, workers=2)
     extract(make_corpus(50), FakeMapper(), tmp_path / "ended", partition_size=8)

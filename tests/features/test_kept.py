@@ -68,7 +68,7 @@ def test_other_pictures_of_the_same_corpus_are_refused(made: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "told"),
+    ("recipe", "report"),
     [
         (BUILT_IN["image"], {"version": 0}),
         (BUILT_IN["regions"], {"regions": {"settings": {"weights_sha256": "another proposer's"}}}),
@@ -76,10 +76,10 @@ def test_other_pictures_of_the_same_corpus_are_refused(made: list[str]) -> None:
     ids=["mapper", "proposer"],
 )
 def test_features_that_an_earlier_release_made_in_another_way_are_refused(
-    made: list[str], recipe: FeatureRecipe, told: dict[str, object]
+    made: list[str], recipe: FeatureRecipe, report: dict[str, object]
 ) -> None:
     corpus, mapper = make_corpus(5), FakeMapper()
-    mapper.provenance |= told
+    mapper.provenance |= report
     extract(corpus, mapper, kept_folder(corpus, recipe))
     with pytest.raises(InputError, match="earlier Deixis"):
         features_for(corpus, recipe)

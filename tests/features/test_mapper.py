@@ -338,7 +338,7 @@ def test_a_fault_in_a_recipe_names_the_file_and_the_field(tmp_path: Path, text: 
     assert fault.value.path == str(path)
 
 
-def test_unknown_recipes_boxes_and_devices_are_told(tmp_path: Path) -> None:
+def test_unknown_recipes_boxes_and_devices_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match="built in: image, ten-crop, regions, drawn"):
         load_recipe("everything")
     with pytest.raises(InputError, match="No such file"):

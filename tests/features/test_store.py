@@ -1,4 +1,4 @@
-"""The store promises: what is read equals a plain list of arrays, opening costs nothing, damage is told by name."""
+"""The store promises: what is read equals a plain list of arrays, opening costs nothing, damage is reported by name."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_items_outside_are_index_errors(store: FeatureStore, key: Any) -> None:
         store.image_vectors()[key]
 
 
-def test_unknown_names_are_told_with_the_known_ones(store: FeatureStore) -> None:
+def test_unknown_names_are_reported_with_the_known_ones(store: FeatureStore) -> None:
     with pytest.raises(DeixisError, match="no array 'depth'; it has boxes, image, regions"):
         store["depth"]
     with pytest.raises(DeixisError, match=r"'nobody' .no such image"):
@@ -155,7 +155,7 @@ def test_verify_finds_one_flipped_bit_anywhere(store: FeatureStore) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "header", "gone", "other array"])
-def test_a_damaged_array_is_told_by_its_file_when_first_used(store: FeatureStore, damage: str) -> None:
+def test_a_damaged_array_is_reported_by_its_file_when_first_used(store: FeatureStore, damage: str) -> None:
     path = store.folder / "partitions" / "00001.image.npy"
     data = path.read_bytes()
     match damage:
@@ -187,7 +187,7 @@ def test_an_array_of_python_objects_is_never_loaded(store: FeatureStore, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["plan.json", "manifest.json", "partitions/00000.json"])
-def test_damaged_records_are_told_by_name(store: FeatureStore, name: str) -> None:
+def test_damaged_records_are_reported_by_name(store: FeatureStore, name: str) -> None:
     (store.folder / name).write_bytes(b'{"fingerprint": ')
     with pytest.raises(InputError, match="is damaged") as fault:
         FeatureStore(store.folder).image_vectors()[0]
@@ -202,7 +202,7 @@ def test_parts_of_two_stores_do_not_mix(store: FeatureStore, tmp_path: Path) -> 
         FeatureStore(store.folder).regions("image 0")
 
 
-def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_store_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a feature store"):
         FeatureStore(tmp_path)
 

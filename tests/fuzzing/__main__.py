@@ -102,9 +102,9 @@ def _in_process(name: str, options: argparse.Namespace, seconds: float) -> dict[
             ):
                 hung = _watch(process, Path(work), EXAMPLE_SECONDS * options.patience)
             report = Path(work) / "report.json"
-            told = json.loads(report.read_text()) if report.exists() else outcome | {"faults": []}
+            printed = json.loads(report.read_text()) if report.exists() else outcome | {"faults": []}
             for key in ("examples", "refused", "faults"):
-                outcome[key] += told[key]
+                outcome[key] += printed[key]
             report.unlink(missing_ok=True)
             if process.returncode == 0:
                 return outcome

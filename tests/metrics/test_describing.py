@@ -114,7 +114,7 @@ def test_regions_are_held_against_the_phrases_of_their_chains(
         region_captioning(Knows(other), other)
 
 
-def test_neighbours_of_colours_are_counted_and_told(pictures: Pictures) -> None:
+def test_neighbours_of_colours_are_counted_and_reported(pictures: Pictures) -> None:
     class Words:
         def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
             near = {"red": ["blue", "'s", "green", "bus", "car", "van"], "blue": ["sky", "sea", "car", "hat", "red"]}

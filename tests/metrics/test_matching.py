@@ -1,4 +1,4 @@
-"""A matcher's results promise: the figures of the bare protocols, fed by features and tokens, and told in full."""
+"""A matcher's results promise: the figures of the bare protocols, fed by features and tokens, and complete."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_who_knows_the_boxes_reaches_the_upper_bound(corpus: Corpus, pictures: P
     assert (boxes.regions, boxes.upper_bound) == (30, overall["upper_bound"])
 
 
-def test_what_saw_boxes_is_told(corpus: Corpus, store: FeatureStore, tmp_path: Path) -> None:
+def test_what_saw_boxes_is_reported(corpus: Corpus, store: FeatureStore, tmp_path: Path) -> None:
     made = dict(PROVENANCE, regions={"boxes": "learned", "saw_boxes": True, "count": 5})
     learned = make_store(tmp_path / "store", corpus, random_boxes(5), provenance=made)
     pictures = Pictures(corpus, "val", store, regions=learned, learned_from_boxes=False)

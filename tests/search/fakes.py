@@ -35,7 +35,7 @@ COLOURS = {
 
 
 class ColourModel(PreparedModel):
-    """Pictures are told by their mean colour, words by the colours they name; rows have 4 numbers."""
+    """Pictures are embedded by their mean colour, words by the colours they name; embeddings have 4 numbers."""
 
     relevance = Relevance(Threshold(0.8), Threshold(0.8), slope=10.0, alike=0.9, without=0.0)
     known_words: Vocabulary | None = Vocabulary(dict.fromkeys(COLOURS, 30))

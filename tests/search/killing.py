@@ -94,10 +94,10 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     return json.loads(outcome)
 
 
-def run(index: Path, pictures: Path, name: str, store: str, told: int | None = None) -> None:
+def run(index: Path, pictures: Path, name: str, store: str, report: int | None = None) -> None:
     def progress(done: int, total: int) -> None:
-        if told is not None:
-            os.write(told, f"{done}\n".encode())
+        if report is not None:
+            os.write(report, f"{done}\n".encode())
 
     model = CellModel(name)
     # A file of milvus-lite is one process' alone, so that each index has its own.

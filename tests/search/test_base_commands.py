@@ -39,9 +39,9 @@ def test_a_bundle_comes_with_a_card_of_its_results(base_run: Path, captioner_run
     save(result, tmp_path / "result.json")
     out = tmp_path / "base"
     runs = ("--pictures", base_run, "--captioner", captioner_run)
-    told = json.loads(ask("export", "base", *runs, "--out", out, "--result", tmp_path / "result.json", "--json"))
-    assert told["manifest"]["name"] == "deixis-base"
-    assert told["manifest"]["weights"] == "mixed"
+    report = json.loads(ask("export", "base", *runs, "--out", out, "--result", tmp_path / "result.json", "--json"))
+    assert report["manifest"]["name"] == "deixis-base"
+    assert report["manifest"]["weights"] == "mixed"
     card = (out / "README.md").read_text()
     assert "| image-text ranking |  | image_to_text.r@1 | 41.2 |" in card
     assert "mean_rank" not in card

@@ -74,13 +74,13 @@ def test_a_bundle_has_the_cells_and_words_of_its_run(base_run: Path, whole_bundl
     first, second = (F.normalize(torch.from_numpy(each.cells).float(), dim=-1) for each in (own, other))
     assert (first * second).sum(-1).min() > 0.999
     sentences = ["a dog", "a man in a red shirt waits", "red"]
-    said, told = ours.embed_queries(sentences), theirs.embed_queries(sentences)
-    assert ((said.embeddings * told.embeddings).sum(1) > 0.9998).all()
-    assert np.allclose(said.words, told.words, atol=0.005)
+    said, report = ours.embed_queries(sentences), theirs.embed_queries(sentences)
+    assert ((said.embeddings * report.embeddings).sum(1) > 0.9998).all()
+    assert np.allclose(said.words, report.words, atol=0.005)
     assert np.linalg.norm(said.words, axis=2).sum(1) == pytest.approx(1, abs=1e-3)
     # A run's tower is kept as float16 and a bundle's is folded first. What is allowed above adds up: the angles of rows
     # and of words' best cells (arccos of 0.9998 twice, of 0.999 once) and 0.005 a word.
-    assert np.allclose(scores(said, own), scores(told, other), atol=0.08)
+    assert np.allclose(scores(said, own), scores(report, other), atol=0.08)
 
 
 def test_networks_come_back_with_normalizations_to_train_on(whole_bundle: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_bundle_says_what_its_captioner_does(captioner_run: Path, base_run: Pa
     assert first.score == pytest.approx(wanted.score, abs=0.05)
 
 
-def test_what_a_bundle_has_not_is_told(bundle: Path, run: Path, captioner_run: Path, tmp_path: Path) -> None:
+def test_what_a_bundle_has_not_is_reported(bundle: Path, run: Path, captioner_run: Path, tmp_path: Path) -> None:
     model, picture = load_model(f"onnx:{bundle}"), Pillow.new("RGB", (9, 9))
     assert model.abilities == {"embed_images", "embed_texts", "score"}
     with pytest.raises(CannotError, match=r"cannot ground; it can: embed_images, embed_texts, score$"):
@@ -123,7 +123,7 @@ def test_what_a_bundle_has_not_is_told(bundle: Path, run: Path, captioner_run: P
         export_bundle(captioner_run, tmp_path / "out")
 
 
-def test_damaged_files_are_told(tmp_path: Path) -> None:
+def test_damaged_files_are_reported(tmp_path: Path) -> None:
     for data in (b"", b"\xff" * 8, b"\x02\0\0\0\0\0\0\0{}", b"\x02\0\0\0\0\0\0\0[]"):
         (tmp_path / WEIGHTS).write_bytes(data)
         with pytest.raises(InputError, match="not the file of a bundle's weights"):

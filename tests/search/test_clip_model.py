@@ -101,7 +101,7 @@ def test_rows_are_the_models_own(asked: list[str]) -> None:
         model.embed_queries([" "])
 
 
-def test_weights_are_told_apart(asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_distinguished(asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "weights.pt").touch()
     one = load_search_model("open_clip:ViT-B-32/openai")
     other = load_search_model(f"open_clip:ViT-B-32/{tmp_path}/weights.pt")

@@ -69,9 +69,9 @@ def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path)
     (pictures / "broken.jpg").write_bytes(b"no picture")
     Pillow.new("RGB", (8, 8), "red").save(pictures / "x", "PNG")
     os.rename(pictures / "x", os.fsencode(pictures) + b"/odd\n\xff.png")
-    told = deixis("index", pictures, "--model", f"onnx:{bundle}").stdout.decode()
-    assert "7 pictures in 7 files; 7 added" in told
-    assert "broken.jpg: is not a picture" in told
+    report = deixis("index", pictures, "--model", f"onnx:{bundle}").stdout.decode()
+    assert "7 pictures in 7 files; 7 added" in report
+    assert "broken.jpg: is not a picture" in report
     assert json.loads(deixis("index", "--json").stdout)["added"] == 0
     status = json.loads(deixis("status", "--json").stdout)
     assert (status["pictures"], status["unreadable"], status["folders"]) == (7, 1, [str(pictures)])
@@ -189,16 +189,16 @@ def test_another_model_is_refused_with_what_to_run(
         (other / file.name).write_bytes(file.read_bytes())
     manifest = json.loads((other / "manifest.json").read_text())
     (other / "manifest.json").write_text(json.dumps({**manifest, "weights_sha256": "0" * 64}))
-    told = deixis("search", "a dog", "--model", f"onnx:{other}", code=2).stderr.decode()
-    assert f"--model onnx:{bundle}" in told
-    assert "deixis index --index" in told
+    report = deixis("search", "a dog", "--model", f"onnx:{other}", code=2).stderr.decode()
+    assert f"--model onnx:{bundle}" in report
+    assert "deixis index --index" in report
     deixis("index", "--model", f"onnx:{other}")
     deixis("search", "a dog")
     assert b"--model" in deixis("search", "a dog", "--model", f"onnx:{bundle}", code=2).stderr
 
 
 def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
-    for arguments, told in (
+    for arguments, report in (
         (["search", "a dog"], "deixis index DIR"),
         (["search"], "say what to look for"),
         (["search", "a", "--queries", "-"], "stands alone"),
@@ -206,7 +206,7 @@ def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
         (["index", str(tmp_path / "nowhere"), "--model", "onnx:nowhere"], "deixis export onnx"),
     ):
         done = deixis(*arguments, code=2)
-        assert told in done.stderr.decode()
+        assert report in done.stderr.decode()
         assert done.stderr.count(b"\n") == 1
     assert b"PROBLEM" in deixis("doctor", code=1).stdout
 
@@ -214,9 +214,9 @@ def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
 def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "bundle"
     done = CliRunner().invoke(app, ["export", "onnx", str(run), "--out", str(out), "--json"])
-    told = json.loads(done.stdout)
-    assert told["manifest"]["weights"] == "mixed"
-    assert told["bytes"] == sum(path.stat().st_size for path in out.iterdir() if path.name != "manifest.json")
+    report = json.loads(done.stdout)
+    assert report["manifest"]["weights"] == "mixed"
+    assert report["bytes"] == sum(path.stat().st_size for path in out.iterdir() if path.name != "manifest.json")
     again = CliRunner().invoke(app, ["export", "onnx", str(run), "--out", str(out)])
     assert isinstance(again.exception, DeixisError)
     failed = CliRunner().invoke(app, ["export", "onnx", str(tmp_path / "no run"), "--out", str(tmp_path / "new")])

@@ -113,7 +113,7 @@ def test_another_model_is_refused(engine: SearchEngine) -> None:
         SearchEngine(engine.collection.index, ColourModel("other"))
 
 
-def test_an_example_that_is_no_picture_is_told(engine: SearchEngine, tmp_path: Path) -> None:
+def test_an_example_that_is_no_picture_is_reported(engine: SearchEngine, tmp_path: Path) -> None:
     (tmp_path / "text.jpg").write_text("no picture")
     with pytest.raises(InputError, match=r"text\.jpg"):
         engine.search("red", like=tmp_path / "text.jpg")

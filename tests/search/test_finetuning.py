@@ -65,8 +65,8 @@ def compared(before: float, after: float) -> Compared:
 
 def test_the_verdict_is_of_the_held_out_part_and_of_general_pictures() -> None:
     surely, hardly = torch.full((50,), 0.1), torch.linspace(-1, 1.02, 50)
-    kept, told = judged(compared(40, 52), compared(60, 59), surely)
-    assert (kept, told) == (
+    kept, report = judged(compared(40, 52), compared(60, 59), surely)
+    assert (kept, report) == (
         True,
         "Better: mean recall on 50 held-out pictures 40.0 → 52.0, on 50 general ones 60.0 → 59.0",
     )
@@ -75,10 +75,10 @@ def test_the_verdict_is_of_the_held_out_part_and_of_general_pictures() -> None:
         (compared(40, 41), compared(60, 60), hardly, "chance"),
         (compared(40, 52), compared(60, 50), surely, "forgot"),
     ):
-        kept, told = judged(own, general, gains)
+        kept, report = judged(own, general, gains)
         assert not kept
-        assert told.startswith("Not worth keeping")
-        assert why in told
+        assert report.startswith("Not worth keeping")
+        assert why in report
 
 
 def test_what_got_better_is_a_bundle_that_knows_the_new_words_and_points_as_before(
@@ -118,10 +118,10 @@ def test_the_command_writes_nothing_that_is_no_better(
     write_corpus(own, tmp_path / "mine", format="folder", pictures=True)
     asked = ["finetune", str(tmp_path / "mine"), "--out", str(tmp_path / "out"), "--model", f"onnx:{untrained_bundle}"]
     done = CliRunner().invoke(app, [*asked, "--epochs", "1", "--json"])
-    told = json.loads(done.stdout)
-    assert (told["kept"], told["out"], told["verdict"]) == (False, None, "Not worth keeping")
+    report = json.loads(done.stdout)
+    assert (report["kept"], report["out"], report["verdict"]) == (False, None, "Not worth keeping")
     assert done.exit_code == 1
-    assert {"before", "after"} <= told["held_out"].keys()
+    assert {"before", "after"} <= report["held_out"].keys()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
     done = CliRunner().invoke(app, [*asked[:-1], "nothing"])
     assert "unknown model" in str(done.exception)

@@ -56,14 +56,14 @@ def test_names_and_words_may_be_no_text(pictures: list[Path], tmp_path: Path) ->
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff.png")
     os.rename(pictures[0], odd)
     done = CliRunner().invoke(app, ["ground", odd, "a dog\udcff", "--json"])
-    told = json.loads(done.stdout)
-    assert told["picture"].endswith("odd\\xff.png")
-    assert told["sentence"] == "a dog?"
+    report = json.loads(done.stdout)
+    assert report["picture"].endswith("odd\\xff.png")
+    assert report["sentence"] == "a dog?"
 
 
-@pytest.mark.parametrize(("name", "told"), [("broken.png", "not a picture"), ("nowhere.png", "No such")])
-def test_a_picture_that_cannot_be_read_is_told_of_after_the_others(
-    name: str, told: str, pictures: list[Path], tmp_path: Path
+@pytest.mark.parametrize(("name", "report"), [("broken.png", "not a picture"), ("nowhere.png", "No such")])
+def test_a_picture_that_cannot_be_read_is_reported_after_the_others(
+    name: str, report: str, pictures: list[Path], tmp_path: Path
 ) -> None:
     (tmp_path / "broken.png").write_bytes(b"no picture")
     done = CliRunner().invoke(
@@ -72,17 +72,17 @@ def test_a_picture_that_cannot_be_read_is_told_of_after_the_others(
     assert [json.loads(line)["picture"] for line in done.stdout.splitlines()] == [*map(str, pictures)]
     assert done.exit_code == 2
     assert name in done.stderr
-    assert told in done.stderr
+    assert report in done.stderr
 
 
-def test_faults_are_told(pictures: list[Path], tmp_path: Path) -> None:
-    for asked, told in (
+def test_faults_are_reported(pictures: list[Path], tmp_path: Path) -> None:
+    for asked, report in (
         ([str(pictures[0]), "..."], "no words"),
         ([*map(str, pictures), "a dog", "--out", str(tmp_path / "both.png")], "several pictures go into a folder"),
     ):
         done = CliRunner().invoke(app, ["ground", *asked])
         assert isinstance(done.exception, DeixisError)
-        assert told in str(done.exception)
+        assert report in str(done.exception)
 
 
 def test_a_picture_that_shows_none_of_the_phrases_is_exit_code_1(
@@ -106,8 +106,8 @@ def test_a_plural_has_several_boxes_in_the_table_and_in_json(
     monkeypatch.setattr(GroundingModel, "ground", lambda self, image, sentence: [found])
     table = CliRunner().invoke(app, ["ground", str(pictures[0]), "two dogs"]).stdout
     assert "0, 0, 40, 60; 50, 0, 90, 60" in table
-    told = json.loads(CliRunner().invoke(app, ["ground", str(pictures[0]), "two dogs", "--json"]).stdout)
-    assert told["phrases"][0]["boxes"] == [[0, 0, 40, 60], [50, 0, 90, 60]]
-    assert told["phrases"][0]["box"] == [0, 0, 90, 60]
+    report = json.loads(CliRunner().invoke(app, ["ground", str(pictures[0]), "two dogs", "--json"]).stdout)
+    assert report["phrases"][0]["boxes"] == [[0, 0, 40, 60], [50, 0, 90, 60]]
+    assert report["phrases"][0]["box"] == [0, 0, 90, 60]
     single = Grounding("a dog", 0, 5, (0, 0, 9, 9), 0.8)
     assert single.boxes == (single.box,)

@@ -94,10 +94,10 @@ def test_a_score_is_the_same_whoever_asks(engine: SearchEngine, tmp_path: Path) 
     paths = painted(tmp_path / "pictures")
     for text in ("red", "red blue", "green"):
         plain = found(engine, text)
-        told = model.score(list(paths.values()), [text])[:, 0]
+        printed = model.score(list(paths.values()), [text])[:, 0]
         relevance, nothing = model.relevance, np.zeros(1, np.float32)
-        (end,) = list_ends(told[None], told.max(keepdims=True), nothing, nothing > 0, relevance)
-        wanted = likelihoods(relevance.slope * (told - end))
+        (end,) = list_ends(printed[None], printed.max(keepdims=True), nothing, nothing > 0, relevance)
+        wanted = likelihoods(relevance.slope * (printed - end))
         assert plain == pytest.approx(dict(zip(paths, wanted, strict=True)), abs=2e-3)
         # All of one is one; what must not be there turns it round.
         assert found(engine, f'"{text}" "{text}"') == pytest.approx(plain, abs=1e-4)
@@ -192,7 +192,7 @@ def test_an_identity_of_before_cells_is_read(tmp_path: Path) -> None:
     assert Collection(tmp_path).identity.cells == 0
 
 
-def test_cells_that_are_lost_are_told(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_that_are_lost_are_reported(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deixis.search.doctor.load_search_model", lambda name: CellModel(name))
     index = engine.collection.index
     assert [each for each in examine(index) if not each.ok] == []

@@ -92,13 +92,13 @@ def test_every_text_branch_becomes_the_same_graph(cell: Any, pooling: Any, bidir
     lengths = np.array([3, 7, 1, 7], np.int64)
     ids = np.random.default_rng(1).integers(1, 30, (4, 7)) * (np.arange(7) < lengths[:, None])
     with torch.no_grad():
-        embedded, told = tower.with_words(torch.from_numpy(ids))
+        embedded, report = tower.with_words(torch.from_numpy(ids))
     wanted = F.normalize(embedded).numpy()
     modules, graph = torch.nn.ModuleDict({"texts": tower}), text_graph(tower)
     write_graph(tmp_path / TEXTS, modules, graph, kept(tower, "texts.", tmp_path, "float32"))
     rows, words = run_graph(tmp_path / TEXTS, "rows", "words", ids=ids)
     assert np.allclose(rows, wanted, atol=1e-5)
-    assert np.allclose(words[ids != 0], (told.vectors * told.weights[:, None]).numpy(), atol=1e-5)
+    assert np.allclose(words[ids != 0], (report.vectors * report.weights[:, None]).numpy(), atol=1e-5)
     assert not words[ids == 0].any()
     write_graph(tmp_path / TEXTS, modules, graph, kept(tower, "texts.", tmp_path, "mixed"))
     (rows,) = run_graph(tmp_path / TEXTS, "rows", ids=ids)
@@ -175,7 +175,7 @@ def test_a_bundle_whose_bytes_changed_is_refused(name: str, bundle: Path, tmp_pa
         load_search_model(f"onnx:{tmp_path}")
 
 
-def test_names_that_are_no_model_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_are_no_model_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deixis.adapters.bundles.packaged_folder", lambda: tmp_path)
     with pytest.raises(InputError, match="deixis export onnx"):
         load_search_model(f"onnx:{tmp_path}")

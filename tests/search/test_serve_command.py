@@ -69,14 +69,14 @@ def test_a_token_from_the_environment_is_asked_for(index: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "report"),
     [
         (["--index", "nowhere"], "there is no index at nowhere"),
         (["--model", "onnx:nowhere"], "nowhere: is not a bundle"),
         (["--token", "short"], "16 letters"),
     ],
 )
-def test_what_cannot_be_served_is_told_in_one_line(index: Path, options: list[str], told: str) -> None:
+def test_what_cannot_be_served_is_reported_in_one_line(index: Path, options: list[str], report: str) -> None:
     command = [
         sys.executable,
         "-m",
@@ -94,4 +94,4 @@ def test_what_cannot_be_served_is_told_in_one_line(index: Path, options: list[st
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("deixis: ")
-    assert told in last
+    assert report in last

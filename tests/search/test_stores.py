@@ -157,7 +157,7 @@ def test_rows_that_milvus_lost_come_back(store: str, tmp_path: Path) -> None:
 
 
 @needs_milvus
-def test_a_milvus_that_is_away_is_told(tmp_path: Path) -> None:
+def test_a_milvus_that_is_away_is_reported(tmp_path: Path) -> None:
     paint_many(tmp_path / "pictures", 3)
     update(tmp_path, "approximate")
     with pytest.raises(DeixisError, match="is the server running"):

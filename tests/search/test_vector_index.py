@@ -115,7 +115,7 @@ def test_an_id_is_taken_once(make: Make) -> None:
     assert index.count() == 3
 
 
-def test_all_ids_are_told_rising(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ids_are_reported_rising(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("MESSAGE_ROWS", "MESSAGE_IDS", "MESSAGE_FOUND"):
         monkeypatch.setattr(milvus_index, limit, 64)
     index, rows = make(), unit_rows(400, 0)

@@ -93,7 +93,7 @@ def test_the_file_is_readable_and_gives_the_vocabulary_back(tmp_path: Path) -> N
         ("dog\tnoun\t3\tcat", "repeats"),
     ],
 )
-def test_a_damaged_file_is_told_with_its_line(line: str, problem: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_its_line(line: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "concepts.tsv"
     path.write_text(f"concept\tpart\tcount\tforms\ncat\tnoun\t4\tcat\n{line}\n")
     with pytest.raises(InputError, match=problem) as caught:

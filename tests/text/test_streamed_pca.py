@@ -68,7 +68,7 @@ def test_a_row_that_is_no_number_is_named() -> None:
         StreamedPCA(2, block=10, device="cpu").fit(rows)
 
 
-def test_a_device_that_is_not_there_is_told() -> None:
+def test_a_device_that_is_not_there_is_reported() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

@@ -60,9 +60,9 @@ def test_hostile_text_takes_linear_time(hostile: str) -> None:
 
 def test_tokens_of_a_caption_keep_to_its_phrases() -> None:
     bare = make_caption("A Dog, running.")
-    told = make_caption("A Dog, running.", tokens=["A", "Dog", ",", "running", "."])
+    report = make_caption("A Dog, running.", tokens=["A", "Dog", ",", "running", "."])
     with_phrases = make_caption("A Dog, running.", phrases=[Phrase(0, 2)])
-    assert tokens_of(bare) == tokens_of(told) == tokens_of("A Dog, running.") == ("a", "dog", ",", "running", ".")
+    assert tokens_of(bare) == tokens_of(report) == tokens_of("A Dog, running.") == ("a", "dog", ",", "running", ".")
     # Spans count the caption's own tokens, so those stay as they are.
     assert tokens_of(with_phrases) == ("a", "dog,", "running.")
 

@@ -99,9 +99,9 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     assert isinstance(matcher, CaptionerModel)
     images = list(store_images(store, [image.id for image in corpus.split("val")]))
     known = {tokens_of(caption) for image in corpus for caption in image.captions if image.split == "train"}
-    told = [matcher.describe(image, 1)[0].tokens for image in images]
-    assert metrics["different"] == figures["different"] == pytest.approx(100 * len(set(told)) / len(told))
-    assert metrics["novel"] == pytest.approx(100 * np.mean([text not in known for text in told]))
+    report = [matcher.describe(image, 1)[0].tokens for image in images]
+    assert metrics["different"] == figures["different"] == pytest.approx(100 * len(set(report)) / len(report))
+    assert metrics["novel"] == pytest.approx(100 * np.mean([text not in known for text in report]))
     # Perplexity: the geometric mean over words and ends.
     logs = words = 0.0
     for image, features in zip(corpus.split("val"), images, strict=True):

@@ -257,7 +257,7 @@ def test_a_recipe_of_a_concept_network_is_trained_once_and_kept(
     torch.testing.assert_close(first.predicted, second.predicted)
 
 
-def test_the_likelihood_of_held_out_sentences_is_told(
+def test_the_likelihood_of_held_out_sentences_is_reported(
     runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
 ) -> None:
     folder, figures = runs["cnp-ctx-c"]
@@ -413,7 +413,7 @@ def test_the_total_is_equation_4(
     fused = network.fuse(task.predicted[0][batch.images], task.data.images[batch.images])
     ids = task.data.texts[batch.pairs]
     cosines = (F.normalize(fused) @ network.embed_texts(ids).T).tolist()
-    matching, told = 0.0, 0.0
+    matching, report = 0.0, 0.0
     owners = [int(task.data.image_of[row]) for row in batch.pairs]
     strings = [task.data.captions[row] for row in batch.pairs.tolist()]
     for i in range(64):
@@ -422,8 +422,8 @@ def test_the_total_is_equation_4(
                 matching += max(0.0, 0.2 - cosines[i][i] + cosines[i][k])
                 matching += max(0.0, 0.2 - cosines[i][i] + cosines[k][i])
         own = network.generator.negative_log_likelihood(fused[i : i + 1], ids[i : i + 1])
-        told += own.item()
-    assert found.total.item() == pytest.approx((matching + 0.3 * told) / 64, rel=1e-4)
+        report += own.item()
+    assert found.total.item() == pytest.approx((matching + 0.3 * report) / 64, rel=1e-4)
 
 
 def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked_for(

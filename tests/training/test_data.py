@@ -199,7 +199,7 @@ def test_images_without_boxed_phrases_give_no_pairs(
         phrase_data(corpus.subset(["empty"]), *stores, text)
 
 
-def test_pictures_that_are_left_out_are_told_of(training: TrainingSet, tmp_path: Path) -> None:
+def test_pictures_that_are_left_out_are_reported(training: TrainingSet, tmp_path: Path) -> None:
     ids = [image.id for image in training]
     whole, few = (
         make_store(tmp_path / str(count), training.corpus, broken=tuple(ids[:count]), seed=count) for count in (0, 4)

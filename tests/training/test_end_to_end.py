@@ -55,8 +55,8 @@ def test_cells_and_words_and_captions_alone_learn_along(tmp_path: Path, monkeypa
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
     whole = open_corpus("scenes")
     chosen = [image for image in whole if image.split == "train"][:32]
-    told = [msgspec.structs.replace(image, id=f"told-{image.id}", file="nowhere.png") for image in chosen[16:]]
-    corpus = whole.with_images(chosen[:16] + told + [image for image in whole if image.split == "val"][:12])
+    printed = [msgspec.structs.replace(image, id=f"gone-{image.id}", file="nowhere.png") for image in chosen[16:]]
+    corpus = whole.with_images(chosen[:16] + printed + [image for image in whole if image.split == "val"][:12])
     model = {**SETTINGS["model"], "fine": 8}  # type: ignore[dict-item]
     sampler = {**SETTINGS["sampler"], "texts": 4}  # type: ignore[dict-item]
     recipe = check_recipe({**SETTINGS, "model": model, "sampler": sampler}, "here")

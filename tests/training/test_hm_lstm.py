@@ -457,11 +457,11 @@ def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: 
     """Annotated phrases that are noun phrases of the trees, their chosen boxes, and those that cover one another."""
     found = read_correspondences(run[0])
     result = correspondence_quality(run[0], corpus)
-    told = "backbone (unnamed): saw no drawn box; proposals random: saw no drawn box; matcher: saw no drawn box"
+    report = "backbone (unnamed): saw no drawn box; proposals random: saw no drawn box; matcher: saw no drawn box"
     images = {image.id: image for image in corpus}
     metrics: Any = result.metrics
     bound = metrics["round_1"]["overall"]["upper_bound"]
-    assert result.box_supervision == BoxSupervision(False, False, told, regions=6, upper_bound=bound)
+    assert result.box_supervision == BoxSupervision(False, False, report, regions=6, upper_bound=bound)
     for number in range(2):
         right, covered, measured_phrases = [], [], 0
         boxes = found.boxes[number]

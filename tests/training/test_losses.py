@@ -304,7 +304,7 @@ def test_weights_that_teach_nothing_are_refused(setting: str, problem: str) -> N
         msgspec.toml.decode(f'kind = "ranking"\n{setting}', type=LossRecipe)
 
 
-def test_recipes_are_told_apart_by_kind() -> None:
+def test_recipes_are_distinguished_by_kind() -> None:
     for text, wanted in {
         'kind = "ranking"\nweights = [1, 1.5, 0, 0.05]\nhardest = 10': RankingRecipe((1, 1.5, 0, 0.05), hardest=10),
         'kind = "hardest-negative"': HardestNegativeRecipe(),

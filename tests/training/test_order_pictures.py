@@ -149,7 +149,7 @@ def test_concepts_of_mirrored_pictures_have_their_sides_exchanged(corpus: Corpus
     assert labels[1].int().tolist() == [[1, 1, 0, 0, 1], [0, 1, 1, 0, 0]]
 
 
-def test_concepts_learn_from_words_alone_and_are_told_where_they_are_seen(
+def test_concepts_learn_from_words_alone_and_are_reported_where_they_are_seen(
     corpus: Corpus, words: ConceptVocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))

@@ -354,9 +354,9 @@ def test_a_cca_keeps_the_best_ridge_and_exponent(
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
     recipe = check_recipe({"name": "fit", "corpus": "scenes", **RUNS["cca-sentences"]}, "fit")
-    told: list[str] = []
-    report = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU, say=told.append)
-    tried = [float(line.rpartition(" ")[2]) for line in told if line.startswith("ridge")]
+    printed: list[str] = []
+    report = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU, say=printed.append)
+    tried = [float(line.rpartition(" ")[2]) for line in printed if line.startswith("ridge")]
     assert len(set(tried)) > 1
     assert report.figures["rsum"] == pytest.approx(max(tried), abs=0.01)
 
@@ -428,7 +428,7 @@ def test_a_result_tells_the_recipes_of_the_runs_that_it_stands_on(name: str, bel
     assert found.stands_on == tuple(reference(load_recipe(other).recipe) for other in below)
 
 
-def test_a_run_below_that_is_gone_is_not_told() -> None:
+def test_a_run_below_that_is_gone_is_not_reported() -> None:
     recipe = load_recipe("concepts-order/cnp-ctx", ["concepts=no/such/run"]).recipe
     assert reference(recipe).stands_on == ()
 
@@ -459,21 +459,21 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
     fewer = {**PROVENANCE, "regions": {**PROVENANCE["regions"], "count": 100}}
     assert not any(made_by(features, fewer) for features in kind_of(asked.kind).features(asked))
 
-    told: list[str] = []
+    printed: list[str] = []
 
     def reproduced(corpus: Corpus) -> list[Path]:
-        told.clear()
+        printed.clear()
         material = {"flickr8k-entities": Material(corpus, stores)}
         folders = {"runs": tmp_path / "runs", "results": tmp_path / "results"}
         return list(
-            reproduce(["two-branch/sentences-mean-vector"], material, CPU, **folders, split="val", say=told.append)
+            reproduce(["two-branch/sentences-mean-vector"], material, CPU, **folders, split="val", say=printed.append)
         )
 
     ranking, _ = reproduced(corpus)
-    assert any("fills no row of a paper's table" in line for line in told)
+    assert any("fills no row of a paper's table" in line for line in printed)
     assert load(ranking).rows == ()
     assert reproduced(corpus)[0] == ranking
-    assert [line.partition(",")[0] for line in told] == [
+    assert [line.partition(",")[0] for line in printed] == [
         "two-branch/sentences-mean-vector-seed0: scored already on val"
     ]
     with pytest.raises(InputError, match=r"is a result on other images \(.*, val\) than those of the given corpus"):
@@ -490,7 +490,7 @@ def test_processes_share_rows_and_seeds(
     """One of two seeds is taken by somebody else, who dies over it: the other one is made first."""
     monkeypatch.setattr(reproducing, "PAUSE", 0.01)
     monkeypatch.setattr(TwoBranchKind, "check_corpus", lambda kind, recipe, corpus: None)
-    trained, told = list[str](), list[str]()
+    trained, printed = list[str](), list[str]()
     other = taken(tmp_path / "runs" / ".turns" / "two-branch" / "sentences-mean-vector-seed0.lock")
 
     def train(file: RecipeFile, corpus: Corpus, stores: Any, out: Path, device: torch.device, **options: Any) -> None:
@@ -498,7 +498,7 @@ def test_processes_share_rows_and_seeds(
         shutil.copytree(runs["sentences"][0], out)
 
     def say(text: str) -> None:
-        told.append(text)
+        printed.append(text)
         # Asked again, nobody is at it any more.
         if text.endswith("seed1: scoring val"):
             other.__exit__(None, None, None)
@@ -511,7 +511,7 @@ def test_processes_share_rows_and_seeds(
         reproduce(["two-branch/sentences-mean-vector"], material, CPU, **folders, seeds=(0, 1), split="val", say=say)
     )
     assert trained == ["sentences-mean-vector-seed1", "sentences-mean-vector-seed0"]
-    assert told[0] == "two-branch/sentences-mean-vector-seed0: another process is working on it"
+    assert printed[0] == "two-branch/sentences-mean-vector-seed0: another process is working on it"
     assert {path.name.partition(".")[0] for path in made} == {*trained}
 
 
@@ -535,7 +535,7 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
     monkeypatch.setattr(reproducing, "run_recipe", train)
     # Of the recipes as the paper has them; the runs here are of smaller ones.
     monkeypatch.setattr(TwoBranchKind, "check_corpus", lambda kind, recipe, corpus: None)
-    told: list[str] = []
+    printed: list[str] = []
     *_, combined = reproduce(
         ["two-branch/table5"],
         {"flickr8k-entities": Material(corpus, stores)},
@@ -543,12 +543,12 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
         runs=tmp_path / "runs",
         results=tmp_path / "results",
         split="val",
-        say=told.append,
+        say=printed.append,
     )
-    assert sum(line.endswith(": training") for line in told) == 2
+    assert sum(line.endswith(": training") for line in printed) == 2
     assert combined.parent.name == "table5"
     assert load(combined).rows == ()
-    assert any(line.startswith(each.row) and "fills no row of a paper's table" in line for line in told)
+    assert any(line.startswith(each.row) and "fills no row of a paper's table" in line for line in printed)
 
 
 def test_joint_training_sees_every_pair_once_an_epoch_and_shares_all_but_the_normalization(

@@ -144,18 +144,18 @@ def test_what_is_no_setting_is_refused(override: str) -> None:
         ("[schedule]", "[schedule", r"is not TOML"),
     ],
 )
-def test_a_fault_is_told_with_the_file_and_the_field(toy: Path, old: str, new: str, problem: str) -> None:
+def test_a_fault_is_reported_with_the_file_and_the_field(toy: Path, old: str, new: str, problem: str) -> None:
     toy.write_text(TOML.replace(old, new), encoding="utf-8")
     with pytest.raises(InputError, match=rf"toy.toml: .*{problem}"):
         load_recipe(toy)
 
 
-def test_a_fault_in_a_changed_setting_is_told_with_the_change(toy: Path) -> None:
+def test_a_fault_in_a_changed_setting_is_reported_with_the_change(toy: Path) -> None:
     with pytest.raises(InputError, match=r"toy.toml with schedule.epoch=4: schedule: .*unknown field `epoch`"):
         load_recipe(toy, ["schedule.epoch=4"])
 
 
-def test_a_recipe_that_is_not_there_is_told_so(tmp_path: Path) -> None:
+def test_a_recipe_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match=r"no recipe 'nothing' in the package: did you mean .*`deixis recipes` lists"):
         load_recipe("nothing")
     for typed, meant in (

@@ -144,7 +144,7 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "flipped", "empty", "noise"])
-def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path, how: str) -> None:
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(tmp_path: Path, how: str) -> None:
     toy_run(tmp_path / "whole")
     run = tmp_path / "run"
     interrupt_after(run, steps=8)

@@ -194,9 +194,9 @@ def test_triplets_of_phrases_keep_algorithm_1(data: GeneratedPhrases, recipe: Ph
             for place in elsewhere:
                 assert truth.region_image[place] not in truth.string_images[texts[anchor]]
             if recipe.negatives == "batch":
-                told = [regions[place] for place in forward.anchor[: len(batch.pairs)]]
+                report = [regions[place] for place in forward.anchor[: len(batch.pairs)]]
                 assert elsewhere >= {
-                    place for place in told if truth.region_image[place] not in truth.string_images[texts[anchor]]
+                    place for place in report if truth.region_image[place] not in truth.string_images[texts[anchor]]
                 }
 
 
@@ -351,8 +351,8 @@ def test_triplets_of_sentences(data: GeneratedSentences, recipe: SentenceSampler
             assert image_of[text] == image
             of_image[image].add(captions[text])
             wrong = {texts[place] for place in forward.negatives[number]}
-            told = captions[texts[anchor]]
-            assert wrong == {other for other in texts if image_of[other] != image and captions[other] != told}
+            report = captions[texts[anchor]]
+            assert wrong == {other for other in texts if image_of[other] != image and captions[other] != report}
         for number, (anchor, positive) in enumerate(zip(backward.anchor, backward.positive, strict=True)):
             text, image = texts[anchor], images[positive]
             assert image_of[text] == image

@@ -157,7 +157,7 @@ def test_without_a_figure_the_last_epoch_is_kept(tmp_path: Path) -> None:
 def test_a_figure_that_is_not_there_or_no_number_is_named(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match="no figure 'rsum'; it has: error, score"):
         toy_run(tmp_path / "missing", figure="rsum")
-    assert read_log(tmp_path / "missing") == [], "told before anything is learned"
+    assert read_log(tmp_path / "missing") == [], "reported before anything is learned"
     with pytest.raises(DeixisError, match="score is nan after epoch 1"):
         toy_run(tmp_path / "nan", ToyTask(figures=[float("nan")]))
 
@@ -225,14 +225,14 @@ def test_it_does_not_matter_how_often_losses_are_looked_at(tmp_path: Path, monke
     same_outcome(tmp_path / "interrupted", tmp_path / "always")
 
 
-def test_progress_is_told_from_the_first_step_to_the_last_epoch(tmp_path: Path) -> None:
-    told: list[Progress] = []
+def test_progress_is_reported_from_the_first_step_to_the_last_epoch(tmp_path: Path) -> None:
+    printed: list[Progress] = []
     with RunFolder(tmp_path, plan()) as run:
-        train(ToyTask(), schedule(), run, seed=7, device=CPU, progress=told.append)
-    times = [at.epoch - 1 + at.step / at.steps for at in told]
+        train(ToyTask(), schedule(), run, seed=7, device=CPU, progress=printed.append)
+    times = [at.epoch - 1 + at.step / at.steps for at in printed]
     assert times == sorted(times)
     assert (times[0], times[-1]) == (0.2, 3.0)
-    assert [at.epoch_record.epoch for at in told if at.epoch_record] == [1, 2, 3]
+    assert [at.epoch_record.epoch for at in printed if at.epoch_record] == [1, 2, 3]
 
 
 def test_an_epoch_without_batches_is_refused(tmp_path: Path) -> None:

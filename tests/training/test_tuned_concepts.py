@@ -143,7 +143,7 @@ def test_a_matching_model_stands_on_the_run_and_not_on_its_recipe(
         )  # type: ignore[arg-type]
 
 
-def test_who_names_a_run_that_is_not_there_is_told_how_to_make_it(
+def test_who_names_a_run_that_is_not_there_is_reported_how_to_make_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

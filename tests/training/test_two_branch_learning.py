@@ -1,4 +1,4 @@
-"""Networks, samplers and losses together: what is in the data is learned, and unseen pairs are told apart by it."""
+"""Networks, samplers and losses together: what is in the data is learned, and unseen pairs are distinguished by it."""
 
 from __future__ import annotations
 

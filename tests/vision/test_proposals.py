@@ -111,7 +111,7 @@ def test_the_bundled_proposer_finds_what_scenes_mention(scene):
     assert (iou_matrix(gold, others).max(1) >= 0.5).mean() < 0.3
 
 
-def test_unknown_names_and_misplaced_models_are_told():
+def test_unknown_names_and_misplaced_models_are_reported():
     with pytest.raises(DeixisError, match="unknown proposals 'sharpmask'; known: learned, edge-boxes"):
         load_method("sharpmask")
     with pytest.raises(DeixisError, match="edge-boxes only"):

@@ -50,7 +50,7 @@ def test_as_a_backbone_its_vectors_are_the_tower_s_embeddings(tower: PictureTowe
 
 
 def test_attention_sees_what_the_mean_does_not(tower: PictureTower) -> None:
-    """Two maps with the same mean, one of them with all of it in one cell, are told apart."""
+    """Two maps with the same mean, one of them with all of it in one cell, are distinguished."""
     flat = torch.ones(1, 1280, 2, 2)
     peaked = torch.zeros(1, 1280, 2, 2)
     peaked[..., 0, 0] = 4

@@ -1,4 +1,4 @@
-"""Weights files: nothing in them is executed, what does not fit is told, equal weights have equal hashes."""
+"""Weights files: nothing in them is executed, what does not fit is reported, equal weights have equal hashes."""
 
 from __future__ import annotations
 

@@ -72,15 +72,15 @@ def test_nobody_answers_sees_or_gives_back_anothers_task(make_site: MakeSite) ->
 
 
 def test_a_task_tells_nothing_but_what_must_be_seen(make_site: MakeSite) -> None:
-    """Hidden verification questions look like others, and no answer, key or image id is told."""
+    """Hidden verification questions look like others, and no answer, key or image id is shown."""
     rules = {"test_questions": 0, "first_items": 0, "hidden_share": 0.5, "alarm": 1e9, "link_together": False}
     site = make_site(known=True, **rules)
     worker = site.join("ann")
     shapes: dict[bool, set[Any]] = {True: set(), False: set()}
     for _ in range(12):
-        told = worker.get("/api/work/tasks", params={"only": "link"})
-        assert not any(word in told.text for word in ("scene-0", '"truth"', '"key"', '"known', '"image"', '"barred"'))
-        task = told.json()["tasks"][0]
+        reply_ = worker.get("/api/work/tasks", params={"only": "link"})
+        assert not any(word in reply_.text for word in ("scene-0", '"truth"', '"key"', '"known', '"image"', '"barred"'))
+        task = reply_.json()["tasks"][0]
         hidden = site.bench.picture_of(1, task["token"])[1]
         shapes[hidden].add((frozenset(task), task["test"], task["prompt"], len(task["token"]), len(task["captions"])))
         answered = worker.post("/api/work/answer", {"token": task["token"], "answer": "same", "only": "link"})

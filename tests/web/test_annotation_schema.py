@@ -36,11 +36,11 @@ def signed_in(visitor: Visitor) -> dict[str, Any]:
 
 def schema_of(visitor: Visitor) -> Any:
     """Without the ways to sign in: the session comes with every request, and is not made up."""
-    told = visitor.get("/api/openapi.json").json()
-    for operations in (told, *told["paths"].values()):
+    reply_ = visitor.get("/api/openapi.json").json()
+    for operations in (reply_, *reply_["paths"].values()):
         for part in (operations, *(each for each in operations.values() if isinstance(each, dict))):
             part.pop("security", None)
-    return schemathesis.openapi.from_dict(told)
+    return schemathesis.openapi.from_dict(reply_)
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
@@ -104,7 +104,7 @@ def test_good_requests_are_answered_as_the_schema_tells(site: Site) -> None:
 
 def test_the_schema_is_for_those_who_are_signed_in_and_lists_every_route(site: Site) -> None:
     assert site.visitor().get("/api/openapi.json").status_code == 401
-    told = site.join("ann").get("/api/openapi.json").json()
+    reply_ = site.join("ann").get("/api/openapi.json").json()
     routers = (pages, work_routes.router, review_routes.router, admin_routes.router)
     paths = {route.path for router in routers for route in router.routes if route.path.startswith("/api/")}
-    assert told["paths"].keys() == paths - {"/api/openapi.json"}
+    assert reply_["paths"].keys() == paths - {"/api/openapi.json"}

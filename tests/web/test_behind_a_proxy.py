@@ -123,7 +123,7 @@ def test_the_pages_work_through_tls_and_a_proxy(project: tuple[Path, str, int], 
             joined = client.post("/api/join", json=joining, **named)
             assert joined.status_code == 200, joined.text
             cookie = joined.headers["set-cookie"].lower()
-            assert "secure" in cookie, "the scheme of the client was told by the proxy"
+            assert "secure" in cookie, "the proxy reported the scheme of the client"
             assert "httponly" in cookie
             other = client.get("/", headers={"Host": "evil.example"}, extensions={"sni_hostname": NAME})
             assert other.status_code in (404, 421) or other.content == b""

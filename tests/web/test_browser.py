@@ -58,7 +58,7 @@ class Person:
         self.number = self.site.bench.worker_number(name)
 
     def view(self) -> TaskView:
-        """The task on the screen, with what the page is not told."""
+        """The task on the screen, with what the page does not know."""
         token = self.page.get_attribute("#work", "data-token")
         views = [v for task in TASKS for v in self.site.bench.next_tasks(self.number, task, 2)]
         return next(view for view in views if view.token == token)

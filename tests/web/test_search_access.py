@@ -108,7 +108,7 @@ def test_every_answer_carries_the_policy(site: SearchSite) -> None:
             assert "style=" not in answer.text
 
 
-def test_without_the_token_nothing_is_told(guarded: SearchSite) -> None:
+def test_without_the_token_nothing_is_reported(guarded: SearchSite) -> None:
     both = (*search_routes.router.routes, *picture_routes.router.routes)
     routes = [route for route in both if isinstance(route, APIRoute)]
     assert len(routes) >= 18
@@ -121,9 +121,9 @@ def test_without_the_token_nothing_is_told(guarded: SearchSite) -> None:
     for path in ("/metrics", "/api/openapi.json"):
         assert guarded.client.get(path).status_code == 401
     for path in ("/", "/map", "/duplicates", "/api", f"/pictures/{key}"):
-        told = guarded.client.get(path)
-        assert told.status_code == 303
-        assert told.headers["location"] == "/enter"
+        reply_ = guarded.client.get(path)
+        assert reply_.status_code == 303
+        assert reply_.headers["location"] == "/enter"
     assert guarded.client.get("/enter").status_code == 200
     assert guarded.client.get("/healthz").status_code == 200
 
@@ -160,8 +160,8 @@ def test_short_tokens_and_open_doors_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match="16"):
         Entrance("short")
     for host in ("0.0.0.0", "192.168.0.7", "::", "photos.home"):
-        told = CliRunner().invoke(command_line, ["serve", "--host", host, "--index", str(tmp_path / "index")])
-        assert "token is needed" in str(told.exception)
+        reply_ = CliRunner().invoke(command_line, ["serve", "--host", host, "--index", str(tmp_path / "index")])
+        assert "token is needed" in str(reply_.exception)
     assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "127.9.9.9", "0.0.0.0", "evil")] == [
         True, True, True, True, False, False,
     ]  # fmt: skip
@@ -219,9 +219,9 @@ def test_only_what_was_indexed_is_shown(tmp_path: Path) -> None:
         for name in ("changed", "linked", "secret", "away"):
             picture = f"/api/pictures/{keys[name]}"
             for path in (f"{picture}/thumbnail", picture, f"{picture}/original", f"{picture}/original?download=1"):
-                told = site.client.get(path)
-                assert told.status_code == 404, name
-                assert str(tmp_path) not in told.text
+                reply_ = site.client.get(path)
+                assert reply_.status_code == 404, name
+                assert str(tmp_path) not in reply_.text
         assert site.client.get(f"/api/pictures/{keys['red']}/thumbnail").status_code == 200
         address = site.client.post("/api/downloads", json={"pictures": list(keys.values())}).json()["address"]
         with zipfile.ZipFile(io.BytesIO(site.client.get(address).content)) as archive:
@@ -247,8 +247,8 @@ def test_files_are_revealed_only_at_the_machine_itself(tmp_path: Path, monkeypat
         assert site.client.get(address).status_code in (404, 405, 422)
         assert site.client.post(f"/api/pictures/{'0' * 32}/reveal", json={}).status_code == 404
         assert len(shown) == 1
-        told = site.client.post(f"/api/pictures/{site.key('blue')}/reveal", json={})
-        assert (told.status_code, told.json()["error"]) == (409, "no file manager opens here")
+        reply_ = site.client.post(f"/api/pictures/{site.key('blue')}/reveal", json={})
+        assert (reply_.status_code, reply_.json()["error"]) == (409, "no file manager opens here")
     with site.serve():
         assert site.get("/api/status").json()["reveals"] is False
         assert site.client.post(address, json={}).status_code == 403
@@ -292,10 +292,10 @@ def jpeg() -> bytes:
 @pytest.mark.parametrize("path", ["/api/similar", "/api/ground?text=red", "/api/describe"])
 def test_hostile_pictures_are_refused_in_words(site: SearchSite, path: str, data: bytes) -> None:
     before = sorted(site.index.parent.rglob("*"))
-    told = site.client.post(path, content=data, headers={"Content-Type": "image/png"})
-    assert told.status_code == 400
-    assert told.json()["error"]
-    assert str(site.index.parent) not in told.text
+    reply_ = site.client.post(path, content=data, headers={"Content-Type": "image/png"})
+    assert reply_.status_code == 400
+    assert reply_.json()["error"]
+    assert str(site.index.parent) not in reply_.text
     assert sorted(site.index.parent.rglob("*")) == before
 
 
@@ -306,9 +306,9 @@ def test_a_small_picture_that_takes_long_is_refused_and_others_are_served(
     pillow_heif.register_heif_opener()
     large = remade("HEIF", encoded("HEIF", 2048), (64, 64), grid=(16, 16), tile=(2048, 2048))
     monkeypatch.setattr(decoding_process, "CPU_SECONDS", 1)
-    told = site.client.post("/api/similar", content=large, headers={"Content-Type": "image/heic"}, timeout=60)
-    assert told.status_code == 400
-    assert "takes too long or too much memory to decode" in told.json()["error"]
+    reply_ = site.client.post("/api/similar", content=large, headers={"Content-Type": "image/heic"}, timeout=60)
+    assert reply_.status_code == 400
+    assert "takes too long or too much memory to decode" in reply_.json()["error"]
     small = site.client.post("/api/similar", content=encoded("HEIF", 64), headers={"Content-Type": "image/heic"})
     assert small.status_code == 200
 
@@ -363,7 +363,7 @@ def test_stalled_uploads_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.Monk
         answer = site.client.post("/api/similar", content=picture, headers={"Content-Type": "image/png"})
         assert answer.status_code == 200
         assert time.monotonic() - start < 2.0
-        # They are told so, and let go.
+        # They get an answer and are disconnected.
         for each in sockets:
             each.settimeout(20)
             assert b" 408 " in each.recv(1000)

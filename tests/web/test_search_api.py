@@ -30,15 +30,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
 
 @pytest.mark.parametrize("query", ["red", '"red" "blue"', "red -green", "black", "white and not red", "crimson red"])
 def test_search_answers_as_the_engine_does(site: SearchSite, query: str) -> None:
-    told = site.get("/api/search", q=query, count=5).json()
+    reply_ = site.get("/api/search", q=query, count=5).json()
     expected = SearchEngine(site.index, site.model).search(query, 5).as_data()
-    assert [{name: hit[name] for name in ("path", "score", "relevant")} for hit in told["hits"]] == expected["hits"]
-    assert {name: told[name] for name in ("query", "absent", "unknown_words", "suggestion")} == {
+    assert [{name: hit[name] for name in ("path", "score", "relevant")} for hit in reply_["hits"]] == expected["hits"]
+    assert {name: reply_[name] for name in ("query", "absent", "unknown_words", "suggestion")} == {
         name: expected[name] for name in ("query", "absent", "unknown_words", "suggestion")
     }
 
 
-def test_what_cannot_be_answered_is_told(site: SearchSite) -> None:
+def test_what_cannot_be_answered_is_reported(site: SearchSite) -> None:
     for parameters, status in (
         ({"q": "-"}, 400),
         ({"q": "   "}, 400),
@@ -49,16 +49,16 @@ def test_what_cannot_be_answered_is_told(site: SearchSite) -> None:
         ({"q": "red", "count": 1000}, 422),
         ({"q": "r" * 501}, 422),
     ):
-        told = site.get("/api/search", **parameters)
-        assert told.status_code == status
-        assert told.json()["error"]
+        reply_ = site.get("/api/search", **parameters)
+        assert reply_.status_code == status
+        assert reply_.json()["error"]
 
 
 def test_similar_is_the_engines_without_the_picture_itself(site: SearchSite) -> None:
     engine = SearchEngine(site.index, site.model)
-    told = site.get("/api/similar", picture=site.key("red"), count=4).json()
+    reply_ = site.get("/api/similar", picture=site.key("red"), count=4).json()
     expected = [hit.path.decode() for hit in engine.similar(site.pictures / "red.png", 4).hits]
-    assert [hit["path"] for hit in told["hits"]] == expected
+    assert [hit["path"] for hit in reply_["hits"]] == expected
     assert str(site.pictures / "red.png") not in expected
 
 
@@ -176,7 +176,7 @@ def test_another_models_index_takes_over_and_keys_stay(tmp_path: Path, monkeypat
         assert served.names("red", count=1) == ["red"]
 
 
-def test_an_index_that_breaks_is_told_and_the_old_state_serves_on(
+def test_an_index_that_breaks_is_reported_and_the_old_state_serves_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_desk, "LOOK", 0.05)
@@ -199,17 +199,17 @@ def test_pictures_come_small_upright_and_without_metadata(tmp_path: Path) -> Non
     with site.serve():
         found = site.get("/api/search", q="purple", count=200).json()["hits"]
         key = next(hit["picture"] for hit in found if hit["path"].endswith("turned.jpg"))
-        told = site.get(f"/api/pictures/{key}").json()
-        assert (told["picture"], told["paths"]) == (key, [str(site.pictures / "turned.jpg")])
-        assert (told["width"], told["height"]) == (1000, 2000)
+        reply_ = site.get(f"/api/pictures/{key}").json()
+        assert (reply_["picture"], reply_["paths"]) == (key, [str(site.pictures / "turned.jpg")])
+        assert (reply_["width"], reply_["height"]) == (1000, 2000)
         for size, longest in (("thumbnail", 400), ("screen", 1600)):
-            told = site.get(f"/api/pictures/{key}/{size}")
-            assert told.headers["content-type"] == "image/jpeg"
-            assert "immutable" in told.headers["cache-control"]
-            picture = Pillow.open(io.BytesIO(told.content))
+            reply_ = site.get(f"/api/pictures/{key}/{size}")
+            assert reply_.headers["content-type"] == "image/jpeg"
+            assert "immutable" in reply_.headers["cache-control"]
+            picture = Pillow.open(io.BytesIO(reply_.content))
             assert picture.size == (longest // 2, longest)
             assert not picture.getexif()
-            assert b"secret" not in told.content
+            assert b"secret" not in reply_.content
             red, _, blue = picture.convert("RGB").getpixel((longest // 4, longest // 8))  # type: ignore[misc]
             assert blue > 200 > 60 > red
 
@@ -217,13 +217,13 @@ def test_pictures_come_small_upright_and_without_metadata(tmp_path: Path) -> Non
 def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
     key, before = site.key("white"), site.eye.looks
     for text in ("red", "red and", "red and blue"):
-        told = site.get("/api/ground", picture=key, text=text)
-        assert told.status_code == 200
+        reply_ = site.get("/api/ground", picture=key, text=text)
+        assert reply_.status_code == 200
     assert site.eye.looks == before + 1
     width, height = SIZE
     left, right = [0, 0, width / 2, height], [width / 2, 0, width, height]
     sure = {"score": 0.9, "presence": 0.93}
-    assert told.json() == {
+    assert reply_.json() == {
         "text": "red and blue",
         "width": width,
         "height": height,
@@ -233,21 +233,21 @@ def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
         ],
     }
     sent = site.post("/api/ground", (site.pictures / "white.png").read_bytes(), text="red and blue")
-    assert sent.json() == told.json()
+    assert sent.json() == reply_.json()
     # The same content, however it came, is looked at once.
     assert site.eye.looks == before + 1
 
 
 def test_describing_tells_captions_and_where_their_phrases_are(site: SearchSite) -> None:
-    told = site.get("/api/describe", picture=site.key("red")).json()
-    assert [each["text"] for each in told["captions"]] == ["Red and blue <b>.", "White, red."]
+    reply_ = site.get("/api/describe", picture=site.key("red")).json()
+    assert [each["text"] for each in reply_["captions"]] == ["Red and blue <b>.", "White, red."]
     # Each phrase once.
-    assert [(each["text"], each["box"]) for each in told["regions"]] == [
+    assert [(each["text"], each["box"]) for each in reply_["regions"]] == [
         ("red", [0, 0, 60, 80]),
         ("blue", [60, 0, 120, 80]),
         ("white", [0, 0, 60, 80]),
     ]
-    assert site.post("/api/describe", (site.pictures / "red.png").read_bytes()).json() == told
+    assert site.post("/api/describe", (site.pictures / "red.png").read_bytes()).json() == reply_
 
 
 def test_without_models_it_is_said_plainly(tmp_path: Path) -> None:
@@ -263,10 +263,10 @@ def test_without_models_it_is_said_plainly(tmp_path: Path) -> None:
 
 
 def test_the_map_has_every_picture_of_a_small_collection(site: SearchSite) -> None:
-    told = site.get("/api/map").json()
-    assert told["pictures"] == len(PAINTED)
-    assert {point["picture"] for point in told["points"]} == {site.key(name) for name in PAINTED}
-    assert all(0 <= point[axis] <= 1 for point in told["points"] for axis in "xy")
+    reply_ = site.get("/api/map").json()
+    assert reply_["pictures"] == len(PAINTED)
+    assert {point["picture"] for point in reply_["points"]} == {site.key(name) for name in PAINTED}
+    assert all(0 <= point[axis] <= 1 for point in reply_["points"] for axis in "xy")
 
 
 def test_metrics_count_what_was_asked(tmp_path: Path) -> None:

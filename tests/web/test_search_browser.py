@@ -114,10 +114,10 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     page.keyboard.type("red")
     page.wait_for_selector("#found .score")
     page.wait_for_function("() => document.getElementById('status-line').textContent.includes('“red”')")
-    told = page.inner_text("#status-line")
+    answer = page.inner_text("#status-line")
     assert visitor.found()[0] == "red"
     matches = site.get("/api/search", q="red").json()["matches"]
-    assert told.startswith(f"{matches} picture")
+    assert answer.startswith(f"{matches} picture")
     assert len(visitor.found()) == matches
     assert "red" not in visitor.found("#rest")
     assert page.inner_text("#found .tile:first-child .score").endswith(
@@ -253,8 +253,8 @@ def test_a_picture_that_is_dropped_or_chosen_finds_others_like_it(
         const carried = new DataTransfer();
         carried.items.add(new File([bytes], "../../evil.png", { type: kind }));
         for (const name of ["dragenter", "dragover", "drop"]) {
-            const told = { dataTransfer: carried, bubbles: true, cancelable: true };
-            document.body.dispatchEvent(new DragEvent(name, told));
+            const details = { dataTransfer: carried, bubbles: true, cancelable: true };
+            document.body.dispatchEvent(new DragEvent(name, details));
         }
     }"""
     page.evaluate(drop, [base64.b64encode(teal.read_bytes()).decode(), "image/png"])
@@ -577,8 +577,8 @@ INSPECTION = """() => {
         const ratio = (one + 0.05) / (other + 0.05);
         const size = parseFloat(style.fontSize);
         const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
-        const told = each.textContent.trim().slice(0, 60);
-        if (ratio < (large ? 3 : 4.5)) problems.push(`contrast ${ratio.toFixed(2)}: ${told}`);
+        const text = each.textContent.trim().slice(0, 60);
+        if (ratio < (large ? 3 : 4.5)) problems.push(`contrast ${ratio.toFixed(2)}: ${text}`);
     }
     const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
     if (wide > 0) problems.push(`${wide} pixels wider than the screen`);

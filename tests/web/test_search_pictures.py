@@ -47,11 +47,11 @@ def names(hits: list[dict[str, str]]) -> list[str]:
 
 
 def test_all_pictures_are_listed_those_taken_last_first(site: SearchSite) -> None:
-    told = site.get("/api/pictures").json()
-    assert told["total"] == len(PAINTED) + 2
-    assert not told["more"]
-    assert names(told["pictures"])[-2:] == ["red 2", "red 1"]
-    assert told["pictures"][-1] | {"picture": ""} == {
+    answer = site.get("/api/pictures").json()
+    assert answer["total"] == len(PAINTED) + 2
+    assert not answer["more"]
+    assert names(answer["pictures"])[-2:] == ["red 2", "red 1"]
+    assert answer["pictures"][-1] | {"picture": ""} == {
         "picture": "",
         "path": str(site.pictures / "2019" / "red 1.jpg"),
         "date": "2019-07-14T15:20:31",
@@ -59,7 +59,7 @@ def test_all_pictures_are_listed_those_taken_last_first(site: SearchSite) -> Non
         "height": 40,
     }
     pages = [site.get("/api/pictures", count=3, offset=offset).json() for offset in range(0, 10, 3)]
-    assert [hit for page in pages for hit in page["pictures"]] == told["pictures"]
+    assert [hit for page in pages for hit in page["pictures"]] == answer["pictures"]
     assert [page["more"] for page in pages] == [True, True, True, False]
 
 
@@ -96,11 +96,11 @@ def test_pages_past_two_hundred_go_on_to_the_last_picture(large: SearchSite, que
     hits: list[dict[str, object]] = []
     more = True
     while more:
-        told = large.get("/api/search", q=query, count=200, offset=len(hits)).json()
-        hits += told["hits"]
-        more = told["more"]
+        answer = large.get("/api/search", q=query, count=200, offset=len(hits)).json()
+        hits += answer["hits"]
+        more = answer["more"]
     assert len({hit["picture"] for hit in hits}) == len(hits) == total
-    assert told["matches"] == sum(bool(hit["relevant"]) for hit in hits)
+    assert answer["matches"] == sum(bool(hit["relevant"]) for hit in hits)
     again = large.get("/api/search", q=query, count=50, offset=790).json()
     assert again["hits"] == hits[790:840]
     large.desk._rankings = type(large.desk._rankings)(search_desk.KEPT_BYTES, lambda ranked: ranked.bytes)
@@ -112,11 +112,11 @@ def test_where_most_pictures_match_more_are_ranked_so_that_matches_come_first(
     large: SearchSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(large.model, "relevance", large.model.relevance.__class__(**_lenient(large)))
-    told = large.get("/api/search", q="green", count=200).json()
+    answer = large.get("/api/search", q="green", count=200).json()
     engine = large.desk.engine
     whole = engine.rank(engine.terms([search_desk.Query("green", ("green",), ())], [None]), len(engine.collection))[0]
-    assert told["matches"] == int((whole.odds >= 0).sum()) > search_desk.FIRST
-    assert all(hit["relevant"] for hit in told["hits"])
+    assert answer["matches"] == int((whole.odds >= 0).sum()) > search_desk.FIRST
+    assert all(hit["relevant"] for hit in answer["hits"])
 
 
 def _lenient(site: SearchSite) -> dict[str, object]:
@@ -137,13 +137,13 @@ def test_a_picture_that_was_sent_is_embedded_once_for_all_its_pages(site: Search
 def test_originals_come_byte_for_byte_with_their_names(site: SearchSite) -> None:
     hits = site.get("/api/pictures", count=200).json()["pictures"]
     key = next(hit["picture"] for hit in hits if hit["path"].endswith("red 1.jpg"))
-    told = site.client.get(f"/api/pictures/{key}/original")
-    assert told.content == (site.pictures / "2019" / "red 1.jpg").read_bytes()
-    assert told.headers["content-type"] == "image/jpeg"
-    assert told.headers["content-disposition"] == "inline; filename*=UTF-8''red%201.jpg"
+    answer = site.client.get(f"/api/pictures/{key}/original")
+    assert answer.content == (site.pictures / "2019" / "red 1.jpg").read_bytes()
+    assert answer.headers["content-type"] == "image/jpeg"
+    assert answer.headers["content-disposition"] == "inline; filename*=UTF-8''red%201.jpg"
     saved = site.client.get(f"/api/pictures/{key}/original", params={"download": "true"})
     assert saved.headers["content-disposition"].startswith("attachment;")
-    assert saved.content == told.content
+    assert saved.content == answer.content
     info = site.client.get(f"/api/pictures/{key}").json()
     assert (info["date"], info["dated_by_camera"]) == ("2019-07-14T15:20:31", True)
 
@@ -151,8 +151,8 @@ def test_originals_come_byte_for_byte_with_their_names(site: SearchSite) -> None
 def test_a_selection_is_downloaded_as_one_zip(site: SearchSite) -> None:
     hits = site.get("/api/pictures", count=200).json()["pictures"]
     keys = [hit["picture"] for hit in hits]
-    told = site.client.post("/api/downloads", json={"pictures": [*keys, keys[0]]}).json()
-    reply = site.client.get(told["address"])
+    answer = site.client.post("/api/downloads", json={"pictures": [*keys, keys[0]]}).json()
+    reply = site.client.get(answer["address"])
     assert reply.headers["content-type"] == "application/zip"
     assert reply.headers["content-disposition"] == "attachment; filename*=UTF-8''10%20pictures.zip"
     with zipfile.ZipFile(io.BytesIO(reply.content)) as archive:
@@ -162,7 +162,7 @@ def test_a_selection_is_downloaded_as_one_zip(site: SearchSite) -> None:
         assert member.date_time == (2019, 7, 14, 15, 20, 30)
         assert archive.read(member) == (site.pictures / "2019" / "red 1.jpg").read_bytes()
     # As often as one likes, until it is forgotten.
-    assert site.client.get(told["address"]).status_code == 200
+    assert site.client.get(answer["address"]).status_code == 200
     assert site.client.get("/api/downloads/made-up").status_code == 404
     for wrong in (
         {"pictures": []},
@@ -215,14 +215,17 @@ def test_few_zips_are_sent_at_a_time_and_an_abandoned_one_makes_room(tmp_path: P
             reply.close()
 
 
-def test_duplicates_are_told_in_groups(site: SearchSite) -> None:
-    told = site.get("/api/duplicates").json()
-    assert told["total"] == len(told["groups"])
-    (group,) = told["groups"]
+def test_duplicates_are_reported_in_groups(site: SearchSite) -> None:
+    answer = site.get("/api/duplicates").json()
+    assert answer["total"] == len(answer["groups"])
+    (group,) = answer["groups"]
     assert {Path(copy["path"]).stem for copy in group} == {"red", "copy of red"}
     assert {copy["picture"] for copy in group} == {site.key("red")}
     assert group[0]["bytes"] == os.path.getsize(group[0]["path"])
-    assert site.get("/api/duplicates", count=1, offset=told["total"]).json() == {"groups": [], "total": told["total"]}
+    assert site.get("/api/duplicates", count=1, offset=answer["total"]).json() == {
+        "groups": [],
+        "total": answer["total"],
+    }
 
 
 def test_dates_without_a_camera_are_those_of_files(site: SearchSite) -> None:

@@ -1,4 +1,4 @@
-"""The API as its OpenAPI schema tells it: whatever the schema allows, and much that it forbids, gets a told answer."""
+"""The API as its OpenAPI schema describes it: whatever the schema allows or forbids gets a documented answer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
 
 
 def schema_of(site: SearchSite) -> Any:
-    told = httpx.get(f"{site.address}/api/openapi.json", trust_env=False)
-    return schemathesis.openapi.from_dict(told.json())
+    reply_ = httpx.get(f"{site.address}/api/openapi.json", trust_env=False)
+    return schemathesis.openapi.from_dict(reply_.json())
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(150, marks=pytest.mark.slow)])
@@ -77,6 +77,6 @@ def test_pictures_that_are_there_are_answered_as_the_schema_tells(site: SearchSi
         ("POST", "/api/describe", {}),
     ):
         sent = {"content": data, "headers": {"Content-Type": "image/png"}} if method == "POST" else {}
-        told = site.client.request(method, path.replace("{picture}", key), params=query, **sent)  # type: ignore[arg-type]
-        assert told.status_code == 200
-        loaded[path][method].validate_response(told)
+        reply_ = site.client.request(method, path.replace("{picture}", key), params=query, **sent)  # type: ignore[arg-type]
+        assert reply_.status_code == 200
+        loaded[path][method].validate_response(reply_)

@@ -28,7 +28,7 @@ from tests.web.site import Site, Visitor, make_project, open_site, truths_of
 
 
 def image_of(bench: Workbench, token: str) -> str:
-    """The image behind a task: what its worker is not told."""
+    """The image behind a task: which its worker does not see."""
     with schema.reading(bench.engine) as connection:
         worker = connection.execute(select(schema.items.c.worker_id).where(schema.items.c.token == token)).scalar_one()
     return bench.picture_of(worker, token)[0].id
@@ -192,7 +192,7 @@ def test_the_last_answer_is_taken_back_and_asked_again(make_site: MakeSite) -> N
     assert site.bench.check() == []
 
 
-def test_an_answer_sent_twice_counts_once_and_a_lost_task_is_told(make_site: MakeSite) -> None:
+def test_an_answer_sent_twice_counts_once_and_a_lost_task_is_reported(make_site: MakeSite) -> None:
     site = make_site()
     ann = site.join("ann")
     task = ann.tasks()[0]
@@ -383,7 +383,7 @@ def test_pictures_come_as_browsers_can_show_them(
     assert shelf.get(image) is shelf.get(image)
 
 
-def test_a_broken_picture_is_told_without_its_place(
+def test_a_broken_picture_is_reported_without_its_place(
     make_site: MakeSite, corpora: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = make_site()

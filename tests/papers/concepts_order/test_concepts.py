@@ -62,8 +62,8 @@ def test_places_are_the_centres_of_where_concepts_are_seen_best() -> None:
         rows = torch.cat([wholes[number : number + 1], regions[image_of == number]])
         own = torch.cat([torch.zeros(1, 2), centres[image_of == number]])
         for concept, place in enumerate(network(rows).argmax(0).tolist()):
-            told = found[number, [concept, 4 + concept, 8 + concept]]
-            torch.testing.assert_close(told[1:], told[0] * own[place])
+            report = found[number, [concept, 4 + concept, 8 + concept]]
+            torch.testing.assert_close(report[1:], report[0] * own[place])
 
 
 def test_a_matcher_tells_what_it_sees_and_where() -> None:

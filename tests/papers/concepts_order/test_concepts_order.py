@@ -175,7 +175,7 @@ def test_texts_become_unit_rows_and_what_is_unknown_becomes_zeros() -> None:
 
 
 def test_it_learns_who_does_what_to_whom() -> None:
-    """Two pictures with the same concepts, told apart by their context alone; their sentences are the same words."""
+    """Two pictures with the same concepts, distinguished by their context alone; their sentences are the same words."""
     network = ConceptsOrderNetwork(3, 4, WORDS, OrderRecipe(hidden=16, word=8, longest=4), generates=True)
     assert network.generator is not None
     concepts, context = torch.ones(2, 3), torch.eye(4)[:2]

@@ -48,8 +48,8 @@ def test_snippets_are_runs_of_one_region_and_cover_the_sentence() -> None:
 
 def test_a_sign_goes_with_the_word_before_it_and_is_nothing_by_itself() -> None:
     sign = [0, 9, 0, 0, 0]
-    told = (*WORDS[:3], ",", *WORDS[3:], ".")
-    found = Table([*PRODUCTS[:3], sign, *PRODUCTS[3:], sign]).align(IMAGE, told, beta=0).snippets
+    report = (*WORDS[:3], ",", *WORDS[3:], ".")
+    found = Table([*PRODUCTS[:3], sign, *PRODUCTS[3:], sign]).align(IMAGE, report, beta=0).snippets
     assert [each.text for each in found] == ["two dogs", "chase ,", "a ball ."]
     counted = Table([*PRODUCTS[:2], sign]).align(IMAGE, ("two", "dogs", "!"), beta=0, counted=[(0, 2)]).snippets
     assert [each.text for each in counted] == ["two dogs"]

@@ -60,7 +60,7 @@ def test_all_pairs_are_scored_whatever_the_numbers(slots: int, count: int) -> No
 
 
 @pytest.mark.parametrize("lengths", [[3, 5, 2], [0, 20], [20, 0], [0, 0]])
-def test_texts_without_words_and_in_pieces_are_told_apart(lengths: list[int]) -> None:
+def test_texts_without_words_and_in_pieces_are_distinguished(lengths: list[int]) -> None:
     """As many pieces as texts does not mean that each is one."""
     tiles = Tiles(words=16, pictures=16, depth=16)
     text = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))

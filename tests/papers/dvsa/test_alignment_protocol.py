@@ -1,4 +1,4 @@
-"""Alignment and counting held against boxes: by hand on a matcher that says what it is told to say."""
+"""Alignment and counting held against boxes: by hand, on a matcher with given answers."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ def test_the_smoothing_that_is_chosen_is_the_one_under_which_most_phrases_are_ri
         right.append(metrics["alignment"]["overall"]["r@1"])
     assert len(set(right)) > 2
     assert best_smoothing(matcher, shown, ways) == ways[int(np.argmax(right))]
-    told = alignment(matcher, shown, ways[0], chosen_by_boxes=True).box_supervision
-    assert told is not None
-    assert "validation" in told.statement
+    report = alignment(matcher, shown, ways[0], chosen_by_boxes=True).box_supervision
+    assert report is not None
+    assert "validation" in report.statement
 
 
 def test_a_phrase_s_region_is_the_one_that_its_words_weigh_most_in(pictures: tuple[Pictures, FeatureStore]) -> None:

@@ -70,8 +70,8 @@ def test_a_sentence_ends_only_where_the_end_is_likely_or_at_its_greatest_length(
         assert own
         for words, _ in own:
             lengths.add(len(words))
-            told = network.logits(picture[None], torch.tensor([[*words, END]]))[0, -1, END:]
-            assert len(words) == 5 or (told[1:] > told[0]).sum() < 2
+            report = network.logits(picture[None], torch.tensor([[*words, END]]))[0, -1, END:]
+            assert len(words) == 5 or (report[1:] > report[0]).sum() < 2
     assert len(lengths) > 1, "some end early, some at the greatest length"
 
 
@@ -96,9 +96,9 @@ def test_biases_begin_as_log_frequencies() -> None:
     network = Captioner(5, 7, CaptionerRecipe(word=4, hidden=6), frequencies=counts)
     with torch.no_grad():
         network.output.weight.zero_()
-    told = network.logits(torch.randn(1, 5), torch.tensor([[END]])).softmax(-1)[0, 0]
-    assert told[1:2].item() == pytest.approx(2 / 41)
-    assert told[4].item() == pytest.approx(20 / 41)
+    report = network.logits(torch.randn(1, 5), torch.tensor([[END]])).softmax(-1)[0, 0]
+    assert report[1:2].item() == pytest.approx(2 / 41)
+    assert report[4].item() == pytest.approx(20 / 41)
 
 
 def test_an_rnn_that_begins_as_the_identity_keeps_the_picture_through_a_sentence() -> None:

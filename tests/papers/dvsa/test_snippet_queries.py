@@ -1,4 +1,4 @@
-"""Queries that differ by a colour, held against captions: by hand on a matcher that says what it is told to say."""
+"""Queries that differ by a colour, held against captions: by hand, on a matcher with given answers."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_who_tells_colours_apart_is_right_and_who_does_not_is_no_better_than_cha
     assert metrics[0]["thing_alone"] < 100
     assert metrics[1]["colour_and_thing"] == pytest.approx(metrics[1]["chance"])
     for each in (seeing, blind):
-        told: Any = each.metrics
-        queries = [own for colours in told["by_thing"].values() for own in colours.values()]
+        report: Any = each.metrics
+        queries = [own for colours in report["by_thing"].values() for own in colours.values()]
         assert len(queries) == each.counts["queries"]
-        for name, value in told["snippet_queries"].items():
+        for name, value in report["snippet_queries"].items():
             assert value == pytest.approx(np.mean([own[name] for own in queries]))
     assert seeing.counts["queries"] >= 2 * seeing.counts["things"]

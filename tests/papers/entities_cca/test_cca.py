@@ -186,7 +186,7 @@ def test_rows_read_backwards_are_rows() -> None:
     np.testing.assert_array_equal(plain.encode_x(X[::-1][:1]), plain.encode_x(X[-1:]))
 
 
-def test_what_cannot_be_solved_is_told() -> None:
+def test_what_cannot_be_solved_is_reported() -> None:
     X, Y = _views()
     doubled = np.hstack([X, X[:, :1]])
     with pytest.raises(DeixisError, match="covariance of X is singular after 600 rows of 9 features: give it a ridge"):

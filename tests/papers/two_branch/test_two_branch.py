@@ -171,7 +171,7 @@ def test_the_seed_decides_the_weights() -> None:
     assert not torch.equal(weights(1), weights(2))
 
 
-def test_recipes_are_told_apart_by_kind_and_checked() -> None:
+def test_recipes_are_distinguished_by_kind_and_checked() -> None:
     kinds = EmbeddingRecipe | SimilarityRecipe
     text = 'kind = "embedding"\nimage = [2048, 512]\ndropout = 0.5\n[recurrent]\ncell = "gru"\nbidirectional = true'
     wanted = EmbeddingRecipe((2048, 512), dropout=0.5, recurrent=RecurrentRecipe("gru", bidirectional=True))
