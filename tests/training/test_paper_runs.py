@@ -72,7 +72,7 @@ LSTM = {
     "model": {"kind": "embedding", "image": [8], "text": [8], "recurrent": {"word": 6, "hidden": 7}},
 }
 #: Recipes that reproduce nothing of a paper: variants of our own, and those of the demo.
-BESIDE_THE_PAPERS = set(RECIPES.values())
+BESIDE_THE_PAPERS = {*RECIPES.values(), "two-branch/phrases-sampling-last"}
 #: What a store of the papers' proposals says of itself.
 PROVENANCE: dict[str, Any] = {
     "backbone": "efficientnet-lite2",
