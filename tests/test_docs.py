@@ -79,6 +79,28 @@ def _docstrings(name: str) -> str:
     return " ".join(inspect.getdoc(member) or "" for member in (value, *members))
 
 
+#: Words of a private dialect, and what to write instead.
+DIALECT = {
+    r"\btold\b": "reported",
+    r"\btells?\b": "say, show, distinguish",
+    r"\bprocessors?\b": "CPU",
+    r"of before\b": "former",
+}
+
+
+def test_pages_help_and_docstrings_use_plain_words() -> None:
+    texts = {path.name: path.read_text("utf-8") for path in DOCUMENTS}
+    for path in (*ROOT.glob("src/**/*.py"), *ROOT.glob("src/**/*.js"), *ROOT.glob("src/**/*.html")):
+        texts[str(path.relative_to(ROOT))] = re.sub(r"\.tell\(\)|\bprocessors?\b", "", path.read_text("utf-8"))
+    odd = [
+        f"{name}: {match[0]!r}, write {better}"
+        for name, text in texts.items()
+        for word, better in DIALECT.items()
+        for match in re.finditer(word, text)
+    ]
+    assert odd == []
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
     listed = set(re.findall(r"- (?:\w+: )?([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))

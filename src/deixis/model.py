@@ -108,7 +108,7 @@ class Grounding(msgspec.Struct, frozen=True):
 
     `start` and `end` (exclusive) are its characters in the sentence as given. What `score` means is up to the model:
     with deixis-base, how likely (0 to 1) the box is the right one if the thing is in the picture at all. `presence` is
-    how likely (0 to 1) it is in the picture; None where the model cannot tell. `boxes` are those of the single things
+    how likely (0 to 1) it is in the picture; None if the model has no estimate. `boxes` are those of the single things
     that a plural names ("two dogs"), where the model distinguishes them; otherwise `box` alone.
     """
 
@@ -126,12 +126,12 @@ class Grounding(msgspec.Struct, frozen=True):
 
     @property
     def is_there(self) -> bool:
-        """Whether it is rather in the picture than not; also where the model cannot tell."""
+        """Whether it is probably in the picture; true if the model has no estimate."""
         return self.presence is None or self.presence >= 0.5
 
     @property
     def presence_percent(self) -> str:
-        """For people, and rounded down: what is not there is not shown with 50%. Empty where the model cannot tell."""
+        """In percent, rounded down, so that an absent phrase is below 50%. Empty if the model has no estimate."""
         return "" if self.presence is None else f"{math.floor(100 * self.presence)}%"
 
 

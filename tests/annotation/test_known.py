@@ -19,7 +19,7 @@ CORPUS = made_up_corpus(60, seed=4)
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_who_knows_the_image_answers_rightly_and_who_errs_is_found_out(task: str) -> None:
+def test_a_worker_who_knows_the_image_passes_and_one_who_errs_is_caught(task: str) -> None:
     known = truths(CORPUS)
     questions = known_questions(CORPUS, 60, Random(1))[task]
     assert len(questions) == 60

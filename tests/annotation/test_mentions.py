@@ -50,7 +50,7 @@ def test_pronouns_and_terms_are_known_with_and_without_determiner() -> None:
     assert not any(map(is_pronoun_or_nonvisual, ["the air balloon", "a man", "background singers"]))
 
 
-def test_the_longest_mention_stands_for_its_chain() -> None:
+def test_the_longest_mention_represents_its_chain() -> None:
     mentions = given_document(made_up_corpus(1).images[0], "mentions").mentions
     longest = representative(mentions)
     assert longest.end - longest.start == max(m.end - m.start for m in mentions)

@@ -61,7 +61,7 @@ def test_two_boxes_of_one_chain_are_two_things_however_much_they_overlap() -> No
     assert chains[1] == ((1,), (0,))
 
 
-def test_merging_never_depends_on_who_comes_first_and_is_idempotent() -> None:
+def test_merging_does_not_depend_on_order_and_is_idempotent() -> None:
     chains = [("people", [BOX]), ("people", [LESS, ELSEWHERE]), ("other", [NEAR])]
     forward, backward = merged(*chains), merged(*chains[::-1])
     assert set(forward[0]) == set(backward[0])

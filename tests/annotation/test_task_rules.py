@@ -133,6 +133,6 @@ def test_settings_that_could_not_be_read_again_are_refused(make_bench: MakeBench
     assert bench.settings.first_items == 7
 
 
-def test_a_setting_of_thousands_of_digits_is_the_fault_of_who_gave_it(make_bench: MakeBench) -> None:
+def test_a_setting_of_thousands_of_digits_is_refused(make_bench: MakeBench) -> None:
     with pytest.raises(DeixisError, match="Expected `int`"):
         make_bench().change_settings({"first_items": "9" * 5000})

@@ -77,7 +77,7 @@ def test_the_first_items_earn_trust(task: str, outcomes: list[bool], standing: S
     assert standing_at_work(task, outcomes, SETTINGS) == standing
 
 
-def test_who_turns_bad_after_the_first_items_is_caught_within_three_hidden_questions() -> None:
+def test_a_worker_who_turns_bad_is_caught_within_three_hidden_questions() -> None:
     good = record(30, 0) + record(40, 0)
     assert standing_at_work(LINK, good + record(0, 2), SETTINGS) == Standing.TRUSTED
     assert standing_at_work(LINK, good + record(0, 3), SETTINGS) == Standing.SUSPENDED

@@ -197,7 +197,7 @@ def test_a_task_given_back_does_not_return_when_others_have_answered_it(make_ben
     assert view.captions not in [other.captions for other in again]
 
 
-def test_what_is_given_back_never_tells_a_verification_question(make_bench: MakeBench) -> None:
+def test_skipping_does_not_reveal_a_verification_question(make_bench: MakeBench) -> None:
     bench = make_bench(images=3, known=60, test_questions=2, first_items=4)
     worker = bench.add_worker("w")
     for _ in range(2):
@@ -219,7 +219,7 @@ def test_what_is_given_back_never_tells_a_verification_question(make_bench: Make
     assert after.captions != hidden.captions
 
 
-def test_who_skips_verification_questions_sees_each_once_and_does_not_escape_them(make_bench: MakeBench) -> None:
+def test_a_skipped_verification_question_is_shown_once_and_replaced_by_another(make_bench: MakeBench) -> None:
     bench = make_bench(images=3, known=60, test_questions=0, first_items=4)
     worker = bench.add_worker("w")
     with schema.reading(bench.engine) as connection:
@@ -296,7 +296,7 @@ def test_a_worker_learns_of_a_test_how_far_it_is_and_no_more(make_bench: MakeBen
 
 
 @pytest.mark.parametrize("task", [LINK, CHAIN, QUALITY, COVERAGE])
-def test_who_always_gives_one_answer_fails_the_test(make_bench: MakeBench, task: str) -> None:
+def test_a_worker_with_one_constant_answer_fails_the_test(make_bench: MakeBench, task: str) -> None:
     bench = make_bench(images=3, known=60, test_questions=6, test_attempts=2, first_items=4)
     for constant in ANSWERS[task]:
         for number in range(3):
@@ -351,7 +351,7 @@ def test_workers_are_tested_then_watched_in_their_first_items_and_then_now_and_t
     assert bench.workers()[0].accuracy[LINK] == 1.0
 
 
-def test_who_fails_the_test_gets_no_work_and_may_be_reinstated(make_bench: MakeBench) -> None:
+def test_a_worker_who_fails_the_test_gets_no_work_and_may_be_reinstated(make_bench: MakeBench) -> None:
     bench = make_bench(images=3, known=60, test_questions=4, first_items=6)
     worker = bench.add_worker("w")
     for _ in range(4 * bench.settings.test_attempts):
@@ -701,7 +701,7 @@ def test_a_database_of_something_else_is_never_touched(place: str) -> None:
     engine.dispose()
 
 
-def test_sizes_that_the_corpus_does_not_tell_are_those_of_the_pictures(tmp_path: Path) -> None:
+def test_sizes_that_the_corpus_lacks_are_those_of_the_pictures(tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     PillowImage.new("RGB", (300, 200)).save(photos / "a.jpg")

@@ -215,7 +215,7 @@ def test_show_draws_a_png(deixis: Run, source: Path, tmp_path: Path, monkeypatch
     assert not (tmp_path / "x.png").exists()
 
 
-def test_show_tells_where_there_is_no_picture(deixis: Run, source: Path, tmp_path: Path) -> None:
+def test_show_reports_a_missing_picture(deixis: Run, source: Path, tmp_path: Path) -> None:
     (source / "images" / "102.jpg").unlink()
     assert deixis("show", source, "101", "--out", tmp_path / "a.png").err == ""
     printed = deixis("show", source, "102", "--out", tmp_path / "b.png")

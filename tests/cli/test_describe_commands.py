@@ -276,7 +276,7 @@ def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: 
     assert (code, "no common space" in err) == (2, True)
 
 
-def test_a_corpus_need_not_be_named_where_the_recipe_tells_it(
+def test_a_corpus_need_not_be_given_where_the_recipe_names_it(
     run: Run, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = ("figures", "map", made / "order", "--out", tmp_path / "o.html", "--count", 2, "--method", "pca")

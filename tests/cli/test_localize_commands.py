@@ -58,7 +58,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ]
 
 
-def test_draws_random_captions_and_tells_what_was_found(places: list[str], tmp_path: Path) -> None:
+def test_draws_random_captions_and_reports_their_regions(places: list[str], tmp_path: Path) -> None:
     arguments = [*places, "--out", str(tmp_path / "a.png"), "--count", "2", "--json"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output

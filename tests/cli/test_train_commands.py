@@ -39,7 +39,7 @@ def recipe(tmp_path, monkeypatch):
     return path
 
 
-def test_train_keeps_the_best_epoch_and_tells_each_on_standard_error(run, recipe, tmp_path):
+def test_train_keeps_the_best_epoch_and_reports_every_epoch_on_standard_error(run, recipe, tmp_path):
     code, out, err = run("train", recipe, "--out", tmp_path / "run", "--set", "schedule.epochs=2", "--seed", 3)
     assert code == 0
     assert f"Trained toy into {tmp_path / 'run'}\nBest epoch " in out
@@ -69,7 +69,7 @@ def test_the_same_command_leaves_a_finished_run_and_another_is_refused(run, reci
     )
 
 
-def test_runs_show_tells_every_epoch_and_draws(run, recipe, tmp_path):
+def test_runs_show_lists_every_epoch_and_draws(run, recipe, tmp_path):
     folder = tmp_path / "run"
     run("train", recipe, "--out", folder)
     (folder / "curves.png").unlink()

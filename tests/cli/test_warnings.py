@@ -9,7 +9,7 @@ import pytest
 from deixis.cli import _warn
 
 
-def test_a_warning_is_a_line_and_one_for_programmers_tells_its_place(
+def test_a_warning_is_a_line_and_one_for_programmers_names_its_place(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warnings, "showwarning", _warn)

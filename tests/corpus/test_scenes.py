@@ -144,7 +144,7 @@ WEATHER_WORDS = {
 SKY_WORDS = {"blue": ("day", "fair"), "gray": ("day", "rain"), "pale": ("day", "snow"), "orange": ("evening", "fair")}
 
 
-def test_captions_tell_the_time_and_weather_that_the_scene_has(corpus: Corpus, scenes: dict[str, Scene]) -> None:
+def test_captions_name_the_time_and_weather_of_the_scene(corpus: Corpus, scenes: dict[str, Scene]) -> None:
     report: Counter[tuple[str, str]] = Counter()
     for image in corpus:
         time, weather = conditions = scenes[image.id].plan.conditions

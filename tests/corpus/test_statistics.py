@@ -84,7 +84,7 @@ def test_every_figure_agrees_with_a_plain_recount(corpus: Corpus) -> None:
         assert row.boxes_per_chain == pytest.approx(row.linked_boxes / row.chains, abs=1e-4)
 
 
-def test_labels_stand_in_for_types_where_nobody_described_the_chain() -> None:
+def test_labels_replace_types_where_nobody_described_the_chain() -> None:
     image = make_image("a", boxes=[Box(0, 0, 1, 1)], chains=[Chain("1", (0,), label="zebra")])
     assert list(corpus_statistics(Corpus([image])).by_type) == ["zebra"]
 
@@ -106,7 +106,7 @@ def test_figures_are_remembered_until_the_corpus_changes(tmp_path: Path, monkeyp
     assert read_statistics(out).images == 1
 
 
-def test_a_conversion_tells_exactly_what_it_drops() -> None:
+def test_a_conversion_reports_exactly_what_it_drops() -> None:
     corpus = small()
     assert losses(corpus, corpus) == {}
     assert losses(corpus, get_format("grounding").keep(corpus)) == {}

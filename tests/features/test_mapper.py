@@ -281,7 +281,7 @@ def test_a_store_without_boxes_gives_none(corpus: Corpus, backbone: NetworkBackb
         load_boxes(str(tmp_path))
 
 
-def test_the_provenance_tells_recipes_and_weights_apart(backbone: NetworkBackbone) -> None:
+def test_the_provenance_distinguishes_recipes_and_weights(backbone: NetworkBackbone) -> None:
     def provenance(recipe: FeatureRecipe) -> dict[str, Any]:
         return BackboneMapper(recipe, backbone, DrawnBoxes()).provenance
 

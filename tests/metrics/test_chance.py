@@ -28,7 +28,7 @@ def test_retrieval_is_the_mean_of_random_rankings() -> None:
     assert found["mean_recall"] == pytest.approx(np.mean([each["mean_recall"] for each in drawn]), abs=0.5)
 
 
-def test_region_phrases_are_what_stands_beside_every_model() -> None:
+def test_chance_of_region_phrases_is_that_of_every_model() -> None:
     corpus = open_corpus("scenes")
     items = region_phrases(corpus.split("test").images)
     scores = MatrixScores(np.zeros((len(items.regions), len(items.strings)), np.float32))

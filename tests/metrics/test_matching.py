@@ -156,7 +156,7 @@ def test_localization_is_that_of_the_bare_protocols(corpus: Corpus, store: Featu
     assert result.counts["without_box"] == expected.without_box > 0
 
 
-def test_who_knows_the_boxes_reaches_the_upper_bound(corpus: Corpus, pictures: Pictures) -> None:
+def test_a_model_that_knows_the_boxes_reaches_the_upper_bound(corpus: Corpus, pictures: Pictures) -> None:
     by_size_and_boxes = {}
     for image in corpus:
         gold: dict[tuple[str, ...], Any] = {}

@@ -84,7 +84,7 @@ def test_figures_are_those_of_a_walk_down_the_ranking(images: list[Image], level
     assert found.right + found.wrong + found.left_out == asked.labels.size
 
 
-def test_who_knows_scores_all_and_a_constant_scores_the_share_of_right_pairs(images: list[Image]) -> None:
+def test_a_perfect_model_scores_all_and_a_constant_scores_the_share_of_right_pairs(images: list[Image]) -> None:
     asked = presence_questions(images)
     number = {image.id: place for place, image in enumerate(images)}
     perfect = evaluate_presence(images, lambda image, phrases: asked.labels[:, number[image.id]] == 1)
@@ -104,7 +104,7 @@ def test_scores_that_only_compare_within_a_phrase_lose_in_the_pool_alone(images:
     assert found.pooled < 50
 
 
-def test_the_best_region_stands_for_the_picture() -> None:
+def test_the_score_of_a_picture_is_that_of_its_best_region() -> None:
     class Fixed:
         def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
             return Localized(np.zeros((3, 4)), np.array([[1.0, 5, 2], [0, -1, -2]]))

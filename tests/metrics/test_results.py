@@ -85,7 +85,7 @@ def test_numpy_figures_become_plain_numbers() -> None:
     assert result(metrics=metrics).metrics == {"r@1": 0.5, "queries": 7.0}
 
 
-def test_the_corpus_reference_tells_the_split() -> None:
+def test_the_corpus_reference_names_the_split() -> None:
     corpus = Corpus([make_image("1", split="test"), make_image("2", split="train")], name="tiny")
     reference = corpus_reference(corpus, "test")
     assert reference == CorpusReference("tiny", corpus.fingerprint, "test", corpus.split_hash("test"))

@@ -36,7 +36,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split(" | ")]
 
 
-def test_our_figures_stand_under_the_row_they_name() -> None:
+def test_our_figures_are_under_the_row_they_name() -> None:
     lines = markdown(compare({"sae.json": result()}), TABLE5).splitlines()
     printed = next(number for number, line in enumerate(lines) if "| SAE |" in line)
     assert cells(lines[printed])[2:] == ["38.3", "63.7", "75.5", "25.4", "54.2", "67.4"]
@@ -98,7 +98,7 @@ def test_the_same_run_twice_is_refused() -> None:
         compare({"a.json": result(), "b.json": result(31.0)})
 
 
-def test_the_notes_tell_how_a_figure_came_about() -> None:
+def test_the_notes_say_how_a_figure_was_made() -> None:
     supervision = BoxSupervision(False, True, "proposals learned on drawn boxes", 100, 72.5)
     metrics = {"localization": {"overall": {"r@1": 25.0, "instances": 12}, "by_type": {"people": {"r@1": 30.0}}}}
     run = result(
@@ -137,7 +137,7 @@ def test_one_run_fills_the_rows_that_are_its_parts() -> None:
     }
 
 
-def test_a_result_may_stand_in_several_tables() -> None:
+def test_a_result_may_be_in_several_tables() -> None:
     comparison = compare({"a.json": result(rows=["entities-cca/table5/hglmm", "two-branch/table2/cca-hglmm-plummer"])})
     assert [table.name for table in paper_tables().values() if comparison.of_table(table)] == [
         "entities-cca/table5",

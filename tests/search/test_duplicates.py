@@ -75,7 +75,7 @@ def test_every_picture_is_in_one_group_and_is_like_its_leader(tmp_path: Path) ->
     collection.close()
 
 
-def test_fingerprints_survive_edits_and_tell_pictures_apart() -> None:
+def test_fingerprints_survive_edits_and_distinguish_pictures() -> None:
     scenes = [photo(seed) for seed in range(8)]
     own = signs([fingerprint(scene) for scene in scenes])
     edited = signs([fingerprint(scene.resize((scene.width // 2, scene.height // 2))) for scene in scenes])

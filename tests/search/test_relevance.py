@@ -215,7 +215,7 @@ def test_scores_that_say_nothing_cannot_be_calibrated() -> None:
         fitted(model, [whole_pictures(rows[:0])], [[]], [(word,) for word in WORDS], random)
 
 
-def test_a_bundle_of_before_is_read_with_the_relevance_of_a_model_like_it(bundle: Path, tmp_path: Path) -> None:
+def test_an_old_bundle_is_read_with_the_relevance_of_a_similar_model(bundle: Path, tmp_path: Path) -> None:
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["relevance"] = {"threshold": 1.88, "growth": 0.06, "slope": 10.0, "usual": 0.5, "share": 0.2, "alike": 0.5}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))

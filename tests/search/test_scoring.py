@@ -178,7 +178,7 @@ def test_an_index_from_before_cells_is_refused_and_built_again(tmp_path: Path) -
     assert SearchEngine(tmp_path / "index", model).search("red").hits
 
 
-def test_an_identity_of_before_cells_is_read(tmp_path: Path) -> None:
+def test_an_identity_without_cells_is_read(tmp_path: Path) -> None:
     """As catalogues have it that were written before there were cells."""
     identity = Identity("old", "0" * 64, 4, {})
     generation = new_generation(tmp_path, identity)

@@ -42,7 +42,7 @@ def ask(*arguments: object) -> str:
     return done.stdout
 
 
-def test_hits_tell_and_draw_why(index: Path, tmp_path: Path) -> None:
+def test_hits_say_and_draw_why(index: Path, tmp_path: Path) -> None:
     out = tmp_path / "why"
     answer = json.loads(ask("search", '"a man" "a red shirt"', "--index", index, "--why", out, "--json"))
     assert len(answer["hits"]) == 2

@@ -78,7 +78,9 @@ def test_chunk_trees_are_trees(data: st.DataObject) -> None:
     assert tree.spans("NP") == spans
 
 
-def test_the_command_tells_where_the_trees_are(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_where_the_trees_are(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(treebank, "load_parser", lambda name: Flat())
     monkeypatch.setattr("deixis.corpus.open_corpus", lambda path: corpus)
     done = CliRunner().invoke(app, ["text", "trees", "scenes", "--out", str(tmp_path / "trees.ptb")])

@@ -172,7 +172,7 @@ def test_the_concept_run_s_result_has_the_figures_of_its_validation(
     assert result.counts["concepts"] + result.counts["left_out"] == 12
 
 
-def test_concepts_that_features_tell_of_are_learned(
+def test_concepts_that_features_show_are_learned(
     concept_settings: dict[str, Any], corpus: Corpus, vocabulary: Path, tmp_path: Path
 ) -> None:
     """Each picture has one region a concept of its captions, and a vector that is their mean."""
@@ -281,7 +281,7 @@ def test_the_likelihood_of_held_out_sentences_is_reported(
 
 
 @pytest.mark.parametrize(("by", "name"), [("caption", "ctx-sen"), ("captioner", "ctx-sen-captioner")])
-def test_a_speaker_s_sentences_stand_for_pictures(
+def test_a_speaker_s_sentences_replace_pictures(
     by: str,
     name: str,
     runs: dict[str, tuple[Path, dict[str, float]]],

@@ -90,7 +90,7 @@ def test_mirrored_twice_is_as_before_and_only_sides_change() -> None:
     assert torch.equal(mirrored_words(alone), torch.arange(len(alone)))
 
 
-def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(corpus: Corpus) -> None:
+def test_a_mirrored_caption_is_no_mismatch_of_an_equal_one(corpus: Corpus) -> None:
     left, right = (
         msgspec.structs.replace(image, captions=(make_caption(f"a dog is {side} of a cat"),), chains=())
         for image, side in zip(corpus.split("train"), ("left", "right"), strict=False)

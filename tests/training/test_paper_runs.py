@@ -423,7 +423,7 @@ def test_the_seed_is_no_part_of_a_recipe_s_hash_and_settings_are() -> None:
         ("concepts-order/scenes-tuned-ctx", []),
     ],
 )
-def test_a_result_tells_the_recipes_of_the_runs_that_it_stands_on(name: str, below: list[str]) -> None:
+def test_a_result_names_the_recipes_of_the_runs_below_it(name: str, below: list[str]) -> None:
     found = reference(load_recipe(name).recipe)
     assert found.stands_on == tuple(reference(load_recipe(other).recipe) for other in below)
 
@@ -433,7 +433,7 @@ def test_a_run_below_that_is_gone_is_not_reported() -> None:
     assert reference(recipe).stands_on == ()
 
 
-def test_where_the_run_of_a_backbone_lies_is_no_part_of_a_recipe_s_hash(tmp_path: Path) -> None:
+def test_the_folder_of_a_backbone_s_run_is_no_part_of_a_recipe_s_hash(tmp_path: Path) -> None:
     name = "hm-lstm/hm-lstm-tuned"
     moved = load_recipe(name, [f"features.backbone=tower:{tmp_path}/concepts-order/concepts-tuned-seed1"]).recipe
     assert reference(moved).hash == reference(load_recipe(name).recipe).hash

@@ -301,7 +301,7 @@ def test_without_matplotlib_a_run_says_so_and_goes_on(tmp_path: Path, monkeypatc
     assert read_model(tmp_path).report.epochs == 3
 
 
-def test_the_card_tells_data_boxes_figures_seed_and_command(tmp_path: Path) -> None:
+def test_the_card_names_data_boxes_figures_seed_and_command(tmp_path: Path) -> None:
     corpus = CorpusPlan("flickr8k", "c" * 64, {"train": SplitPlan(6000, "1" * 64), "val": SplitPlan(1000, "2" * 64)})
     stores = (
         StorePlan("f" * 64, "efficientnet-lite2", "edge-boxes", False),
@@ -324,7 +324,7 @@ def test_the_card_tells_data_boxes_figures_seed_and_command(tmp_path: Path) -> N
         assert fact in card, fact
 
 
-def test_a_batch_s_counts_are_meaned_over_all_steps_and_stand_beside_the_paper_s() -> None:
+def test_a_batch_s_counts_are_averaged_over_all_steps_and_compared_with_the_paper_s() -> None:
     def epoch(steps: int, **parts: float) -> EpochRecord:
         return EpochRecord(1, steps, 0.5, {"text_to_image": 3.0, **parts}, None, False, 1.0)
 

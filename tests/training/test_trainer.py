@@ -176,7 +176,7 @@ def test_figures_and_parts_that_are_no_numbers_are_left_out(tmp_path: Path) -> N
             assert (record.parts, sorted(record.figures or {})) == ({}, ["error", "score"])
 
 
-def test_the_log_tells_every_step_and_the_means_of_every_epoch(tmp_path: Path) -> None:
+def test_the_log_has_every_step_and_the_means_of_every_epoch(tmp_path: Path) -> None:
     toy_run(tmp_path, learning_rate=0.01)
     records = read_log(tmp_path)
     steps = [record for record in records if isinstance(record, StepRecord)]

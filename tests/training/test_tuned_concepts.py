@@ -143,9 +143,7 @@ def test_a_matching_model_stands_on_the_run_and_not_on_its_recipe(
         )  # type: ignore[arg-type]
 
 
-def test_who_names_a_run_that_is_not_there_is_reported_how_to_make_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe: Any = load_recipe("concepts-order/tuned-cnp-ctx").recipe
     command = "deixis train concepts-order/concepts-tuned --seed 0 --out runs/concepts-order/concepts-tuned-seed0"

@@ -315,7 +315,7 @@ def test_there_is_an_anchor_for_every_output_at_any_side(untrained, side):
     assert ((anchors[:, :2] > 0) & (anchors[:, :2] < 1)).all()
 
 
-def test_anchors_stand_in_rows_as_the_head_answers():
+def test_anchors_are_in_the_order_of_the_head_s_outputs():
     anchors = make_anchors(64, [8, 4, 2, 1], torch.device("cpu")).reshape(-1, 9, 4)
     assert len(anchors) == 64 + 16 + 4 + 1
     centres = anchors[:, 0, :2] * 64

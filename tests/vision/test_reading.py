@@ -116,7 +116,7 @@ def transparent_pictures() -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize(("kind", "data"), transparent_pictures())
-def test_transparency_lies_over_white(kind: str, data: bytes) -> None:
+def test_transparent_pictures_get_a_white_background(kind: str, data: bytes) -> None:
     picture = decode_picture(data, name=kind)
     assert picture.getpixel((1, 1)) == (255, 255, 255)
     assert picture.getpixel((14, 6)) in {(200, 0, 0), (90, 90, 90)}

@@ -28,7 +28,7 @@ def routes(*routers: Any) -> list[APIRoute]:
     return [route for router in routers for route in router.routes]
 
 
-def test_every_route_asks_who_is_there(make_site: MakeSite) -> None:
+def test_every_route_requires_signing_in(make_site: MakeSite) -> None:
     visitor = make_site().visitor()
     everything = routes(pages, work_routes.router, review_routes.router, admin_routes.router)
     assert len(everything) > 15
@@ -71,7 +71,7 @@ def test_nobody_answers_sees_or_gives_back_anothers_task(make_site: MakeSite) ->
     assert ann.post("/api/work/answer", answer).status_code == 200
 
 
-def test_a_task_tells_nothing_but_what_must_be_seen(make_site: MakeSite) -> None:
+def test_a_task_shows_only_what_its_worker_needs(make_site: MakeSite) -> None:
     """Hidden verification questions look like others, and no answer, key or image id is shown."""
     rules = {"test_questions": 0, "first_items": 0, "hidden_share": 0.5, "alarm": 1e9, "link_together": False}
     site = make_site(known=True, **rules)
@@ -230,7 +230,7 @@ def test_the_page_of_work_gives_no_reviews_and_counts_refusals(make_site: MakeSi
     assert set(refused) == {403, 429}
 
 
-def test_no_box_tells_by_its_fractions_whether_it_was_drawn_here(make_site: MakeSite) -> None:
+def test_the_fractions_of_a_box_do_not_reveal_where_it_was_drawn(make_site: MakeSite) -> None:
     site = make_site()
     ann, bob = site.join("ann"), site.join("bob")
     task = ann.tasks("drawing")[0]
@@ -266,7 +266,7 @@ def test_names_and_comments_of_strangers_are_text(make_site: MakeSite) -> None:
     assert "&lt;script&gt;alert" in page
 
 
-def test_a_fault_inside_tells_nothing_of_the_inside(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_fault_reveals_nothing(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     site = make_site()
     ann = site.join("ann")
 

@@ -238,7 +238,7 @@ def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
     assert site.eye.looks == before + 1
 
 
-def test_describing_tells_captions_and_where_their_phrases_are(site: SearchSite) -> None:
+def test_describing_returns_captions_and_the_boxes_of_their_phrases(site: SearchSite) -> None:
     reply_ = site.get("/api/describe", picture=site.key("red")).json()
     assert [each["text"] for each in reply_["captions"]] == ["Red and blue <b>.", "White, red."]
     # Each phrase once.

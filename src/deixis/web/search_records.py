@@ -62,7 +62,7 @@ class Grounded(msgspec.Struct, frozen=True):
     boxes: list[Box]
     #: How likely the box is the right one if the thing is in the picture.
     score: Share
-    #: How likely the thing is in the picture; null where the model cannot tell.
+    #: How likely the thing is in the picture; null if the model has no estimate.
     presence: Share | None
 
 

@@ -93,10 +93,10 @@ async def _tell_parameters(request: Request, fault: Exception) -> Response:
 
 
 def _tell_fault(status: int) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
-    async def tell(request: Request, fault: Exception) -> Response:
+    async def reply(request: Request, fault: Exception) -> Response:
         return _tell(request, str(fault), status)
 
-    return tell
+    return reply
 
 
 def _tell(request: Request, problem: str, status: int, headers: dict[str, str] | None = None) -> Response:

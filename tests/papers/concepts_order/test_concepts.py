@@ -66,7 +66,7 @@ def test_places_are_the_centres_of_where_concepts_are_seen_best() -> None:
             torch.testing.assert_close(report[1:], report[0] * own[place])
 
 
-def test_a_matcher_tells_what_it_sees_and_where() -> None:
+def test_a_matcher_reports_concepts_and_their_regions() -> None:
     torch.manual_seed(0)
     random = np.random.default_rng(0)
     vocabulary = ConceptVocabulary(Concept(word, "noun", 1, (word,)) for word in ("dog", "cat"))

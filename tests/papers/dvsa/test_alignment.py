@@ -63,7 +63,7 @@ def test_the_gradient_holds_no_more_products_than_a_block() -> None:
     assert regions.grad is not None
 
 
-def test_words_are_read_as_the_equations_say_whatever_stands_beside_them() -> None:
+def test_words_are_read_as_the_equations_say_whatever_is_in_the_batch() -> None:
     torch.manual_seed(0)
     reader = BidirectionalReader(RECIPE).double()
     nn.init.normal_(reader.bias)

@@ -200,7 +200,7 @@ def test_numbered_phrases_are_held_against_each_of_their_boxes(
     assert "validation" in found.box_supervision.statement
 
 
-def test_magnitudes_tell_both_ends_and_the_words_of_the_paper(pictures: tuple[Pictures, FeatureStore]) -> None:
+def test_magnitudes_list_both_ends_and_the_words_of_the_paper(pictures: tuple[Pictures, FeatureStore]) -> None:
     words = [f"w{chr(97 + k // 26)}{chr(97 + k % 26)}" for k in range(200)]
     words[100], words[0] = "kitchen", "."
     table = [(word, 5.0 - 0.01 * place, 9) for place, word in enumerate(words)]

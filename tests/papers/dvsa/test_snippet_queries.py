@@ -48,7 +48,7 @@ def test_things_are_asked_for_in_the_colours_that_enough_captions_give_them(pict
             assert images <= said
 
 
-def test_who_tells_colours_apart_is_right_and_who_does_not_is_no_better_than_chance(pictures: Pictures) -> None:
+def test_a_matcher_that_sees_colours_is_right_and_a_blind_one_is_at_chance(pictures: Pictures) -> None:
     seeing, blind = (snippet_queries(Says(pictures, sees), pictures) for sees in (True, False))
     assert seeing is not None
     assert blind is not None

@@ -105,7 +105,7 @@ function add(parent, name, text, style) {
   return element;
 }
 
-function tell(number) {
+function describe(number) {
   chosen = number;
   card.replaceChildren();
   const point = data.points[number];
@@ -173,7 +173,7 @@ canvas.addEventListener("pointermove", (event) => {
     return;
   }
   const found = nearest(event.offsetX, event.offsetY);
-  if (found !== null && found !== chosen) tell(found);
+  if (found !== null && found !== chosen) describe(found);
 });
 canvas.addEventListener(
   "wheel",
@@ -194,7 +194,7 @@ canvas.addEventListener("keydown", (event) => {
     const now = chosen === null ? (event.key === "n" ? -1 : 0) : data.points[chosen].picture;
     const next = (now + (event.key === "n" ? 1 : count - 1)) % count;
     const number = data.points.findIndex((point) => point.kind === "image" && point.picture === next);
-    tell(number);
+    describe(number);
   } else return;
   event.preventDefault();
 });

@@ -65,7 +65,7 @@ function light(element, number) {
   return element;
 }
 
-/** Whether a phrase is rather in the picture than not; also where the model cannot tell. */
+/** Whether a phrase is probably in the picture; true if the model has no estimate. */
 const isThere = (phrase) => phrase.presence === null || phrase.presence >= 0.5;
 
 /** The sentence with its phrases in the colours of their boxes. Places count characters, not UTF-16 units. */
