@@ -110,9 +110,9 @@ def checked_device(name: str) -> torch.device:
 
 
 def save_proposer(model: Proposer, side: int, path: str | Path) -> None:
-    """Save weights as float16 safetensors, with the settings of the network in the metadata."""
+    """Save weights as safetensors of 8-bit integers, with the settings of the network in the metadata."""
     description = {"kind": _KIND, "backbone": model.backbone_name, "width": str(model.width), "side": str(side)}
-    save_network(model, path, description, skip=_NOT_KEPT)
+    save_network(model, path, description, skip=_NOT_KEPT, integers=True)
 
 
 def _load_proposer(path: Path) -> tuple[Proposer, int]:

@@ -67,21 +67,39 @@ def state_sha256(network: nn.Module) -> str:
     return digest.hexdigest()
 
 
+#: What is behind the name of a weight in 8-bit integers is the name of its scales, one per output channel.
+SCALE = ".scale"
+#: Smaller weights are float16: those of the first layers, which need the precision, and which take little room.
+LEAST_ROUNDED = 32_768
+
+
 def save_network(
-    network: nn.Module, path: str | Path, description: Mapping[str, str], *, skip: Sequence[str] = ()
+    network: nn.Module,
+    path: str | Path,
+    description: Mapping[str, str],
+    *,
+    skip: Sequence[str] = (),
+    integers: bool = False,
 ) -> None:
     """Save weights as float16 safetensors, with a description of the network (`kind` and settings) as metadata.
 
     Args:
         skip: prefixes of weights that are not saved.
+        integers: matrices and kernels as 8-bit integers with a scale per output channel: half the file.
     """
     from safetensors.torch import save
 
-    tensors = {
-        name: (value.detach().half() if value.is_floating_point() else value).cpu().contiguous()
-        for name, value in network.state_dict().items()
-        if not name.startswith(tuple(skip))
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, value in network.state_dict().items():
+        if name.startswith(tuple(skip)):
+            continue
+        stored = value.detach().cpu().contiguous()
+        if integers and value.ndim > 1 and value.numel() >= LEAST_ROUNDED:
+            scale = stored.float().flatten(1).abs().amax(1).clamp(min=1e-12) / 127
+            tensors[name + SCALE] = scale.reshape(-1, *[1] * (value.ndim - 1))
+            tensors[name] = (stored / tensors[name + SCALE]).round().to(torch.int8)
+        else:
+            tensors[name] = stored.half() if value.is_floating_point() else stored
     with atomic_write(path) as stream:
         stream.write(save(tensors, dict(description)))
 
@@ -107,6 +125,11 @@ def read_network(path: str | Path, kind: str, name: str) -> tuple[dict[str, str]
     except (OSError, SafetensorError) as fault:
         raise InputError(path, f"is no file of {name} ({fault})") from None
     tensors = {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
+    for key, value in [(key, value) for key, value in tensors.items() if value.dtype == torch.int8]:
+        scale = tensors.pop(key + SCALE, torch.empty(0))
+        if scale.shape != (len(value), *[1] * (value.ndim - 1)):
+            raise InputError(path, "holds integers without scales that fit", key)
+        tensors[key] = value * scale
     broken = [key for key, value in tensors.items() if not value.isfinite().all()]
     if broken:
         raise InputError(path, "holds numbers that are not finite", broken[0])
