@@ -209,7 +209,7 @@ def test_the_distance_of_what_must_not_be_there_costs_few_right_pictures() -> No
 def test_scores_that_say_nothing_cannot_be_calibrated() -> None:
     random, model = np.random.default_rng(0), WordModel()
     images, rows = collection(random, -0.5)
-    with pytest.raises(DeixisError, match="do not tell"):
+    with pytest.raises(DeixisError, match="do not separate"):
         fitted(model, [whole_pictures(rows)], [images], [(word,) for word in WORDS], random)
     with pytest.raises(DeixisError, match="too few"):
         fitted(model, [whole_pictures(rows[:0])], [[]], [(word,) for word in WORDS], random)

@@ -55,7 +55,7 @@ def open_corpus(
     return Corpus(corpus, name=corpus.name or file_stem, pictures=stored_pictures)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _scenes(count: int | None) -> Corpus:
     """The embedded corpus. A corpus is immutable, so one can be shared."""
     from deixis.corpus.scenes import scenes_corpus
