@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: install demo test-unit test test-all fuzz check bench clean docs pages plots
+.PHONY: install demo test-unit test test-all fuzz check bench clean docs pages plots galleries
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -60,8 +60,12 @@ pages: plots
 plots: $(VENV)/.installed-docs
 	$(BIN)/python scripts/write_plots.py
 
+# The galleries on drawn scenes in docs/pictures: trains three demo recipes first, a quarter of an hour on two cores.
+galleries: install
+	$(BIN)/python scripts/write_galleries.py --work .galleries
+
 clean:
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz deixis-demo
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz .galleries deixis-demo
 
 # Debian and Ubuntu ship Python without ensurepip. Where `python3 -m venv` cannot install pip, python3-venv is installed
 # (as root, or through sudo), or the message names it. The stamp comes last, so that an interrupted set-up is repeated.
