@@ -37,20 +37,24 @@ def suppress(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: 
     Boxes are visited by descending score; ties keep their order. A box is kept unless its intersection over union with
     a box kept earlier is more than `overlap`.
     """
-    left = np.argsort(-scores, kind="stable")
-    corners = boxes[left].T
+    order = np.argsort(-scores, kind="stable")
+    corners = np.ascontiguousarray(boxes[order].T)
     sides = np.maximum(corners[2:] - corners[:2], 0)
-    # x1, y1, x2, y2 and area of the boxes that are left, one row each.
-    table = np.vstack([corners, sides[:1] * sides[1:]])
+    areas, alive = sides[0] * sides[1], np.ones(len(order), dtype=bool)
     chosen: list[int] = []
-    while len(left) and len(chosen) < count:
-        chosen.append(int(left[0]))
-        best, rest = table[:, :1], table[:, 1:]
-        across, down = np.maximum(np.minimum(best[2:4], rest[2:4]) - np.maximum(best[:2], rest[:2]), 0)
+    row = 0
+    while row < len(order) and len(chosen) < count:
+        chosen.append(row)
+        later = slice(row + 1, None)
+        across, down = (
+            np.maximum(np.minimum(corners[end, row], corners[end, later]) - np.maximum(start[row], start[later]), 0)
+            for end, start in zip((2, 3), corners[:2], strict=True)
+        )
         inner = across * down
-        apart = inner <= overlap * (best[4] + rest[4] - inner)
-        left, table = left[1:][apart], rest[:, apart]
-    return np.array(chosen, dtype=np.int64)
+        alive[later] &= inner <= overlap * (areas[row] + areas[later] - inner)
+        # The next box that is left, or the end.
+        row = row + 1 + int(alive[later].argmax()) if alive[later].any() else len(order)
+    return order[chosen]
 
 
 def suppress_each(
