@@ -99,7 +99,11 @@ def _command_section(name: str, command: Any) -> str:
 
 
 def _metavar(parameter: Any) -> str:
-    return str(parameter.metavar or parameter.name.upper())
+    name = str(parameter.metavar or parameter.name.upper())
+    if parameter.param_type_name == "argument":
+        name += "…" if parameter.nargs == -1 else ""
+        return name if parameter.required else f"[{name}]"
+    return name
 
 
 def _value(option: Any) -> str:

@@ -24,7 +24,7 @@ ProjectPath = Annotated[
 TaskName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TASK]", help="link, chain, requirement, drawing, quality or coverage.", show_default="all tasks"
+        metavar="TASK", help="link, chain, requirement, drawing, quality or coverage.", show_default="all tasks"
     ),
 ]
 WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name.")]
@@ -165,10 +165,10 @@ def reinstate(
 
 def settings(
     project: Annotated[
-        str | None, typer.Argument(metavar="[PROJECT]", help="A project, to show or change its values.")
+        str | None, typer.Argument(metavar="PROJECT", help="A project, to show or change its values.")
     ] = None,
     changes: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Settings to change.", show_default=False)
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Settings to change.", show_default=False)
     ] = None,
     json: Json = False,
 ) -> None:
@@ -209,10 +209,10 @@ def settings(
 
 def rules(
     project: Annotated[
-        str | None, typer.Argument(metavar="[PROJECT]", help="The project that gets the rules.", show_default=False)
+        str | None, typer.Argument(metavar="PROJECT", help="The project that gets the rules.", show_default=False)
     ] = None,
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="A folder with a file per task.", show_default=False)
+        Path | None, typer.Argument(metavar="FOLDER", help="A folder with a file per task.", show_default=False)
     ] = None,
     write: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the rules of Deixis here, to be changed.")

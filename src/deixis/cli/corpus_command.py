@@ -185,7 +185,7 @@ def join(
 
 @app.command()
 def concat(
-    paths: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Two corpora or more.")],
+    paths: Annotated[list[str], typer.Argument(metavar="CORPUS", help="Two corpora or more.")],
     out: Annotated[
         Path, typer.Option(metavar="OUT", help="The folder to write, or the file if the format is a single file.")
     ],

@@ -36,7 +36,7 @@ class By(StrEnum):
 
 
 def describe(
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Picture files.")],
     model: ModelName = None,
     by: Annotated[
         By | None,

@@ -153,9 +153,7 @@ def base(
 @app.command("calibrate")
 def calibrate_bundle(
     bundle: Annotated[Path, typer.Argument(metavar="FOLDER", help="A bundle; it is changed in place.")],
-    corpora: Annotated[
-        list[str], typer.Argument(metavar="CORPUS…", help="Captioned corpora with validation pictures.")
-    ],
+    corpora: Annotated[list[str], typer.Argument(metavar="CORPUS", help="Captioned corpora with validation pictures.")],
     pictures_in: PicturesIn = None,
     as_json: Json = False,
 ) -> None:

@@ -33,7 +33,7 @@ COLUMNS, LONGER_SIDE = 3, 480
 
 
 def gallery(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Finished runs, the simplest first.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Finished runs, the simplest first.")],
     corpus: CorpusOfRun = None,
     pictures_in: PicturesIn = None,
     features: Features = None,

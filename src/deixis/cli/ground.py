@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ground(
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Picture files.")],
     sentence: Annotated[
         str, typer.Argument(metavar="SENTENCE", help="A phrase, or a sentence whose phrases are found.")
     ],

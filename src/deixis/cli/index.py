@@ -20,7 +20,7 @@ SKIPPED_SHOWN = 8
 def index(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR]…", help="Folders with pictures.", show_default="the indexed ones"),
+        typer.Argument(metavar="DIR", help="Folders with pictures.", show_default="the indexed ones"),
     ] = None,
     index_folder: Index = None,
     model: ModelName = None,

@@ -31,7 +31,7 @@ def _group() -> None:
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Finished runs, drawn from top to bottom.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Finished runs, drawn from top to bottom.")],
     corpus: CorpusOfRun = None,
     pictures_in: PicturesIn = None,
     features: Features = None,

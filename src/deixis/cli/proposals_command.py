@@ -131,7 +131,7 @@ def report(
 @app.command()
 def show(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A picture, or a corpus.")],
-    image: Annotated[str | None, typer.Argument(metavar="[ID]", help="The image's id in the corpus.")] = None,
+    image: Annotated[str | None, typer.Argument(metavar="ID", help="The image's id in the corpus.")] = None,
     out: Annotated[Path, typer.Option(metavar="PNG", help="The file to write.")] = Path("proposals.png"),
     method: MethodOption = "learned",
     count: Annotated[int, typer.Option(min=1, max=1000, help="Draw the first N.")] = 15,

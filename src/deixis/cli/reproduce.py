@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def reproduce(
     tables: Annotated[
         list[str],
-        typer.Argument(metavar="TABLE…", help="Tables, rows, recipes or papers: two-branch/table2, hm-lstm, …"),
+        typer.Argument(metavar="TABLE", help="Tables, rows, recipes or papers: two-branch/table2, hm-lstm, …"),
     ],
     corpus: Annotated[
         list[str],

@@ -119,7 +119,7 @@ class ExcludingCommand(typer.core.TyperCommand):
 
 @_lists_pictures
 def search(
-    query: Annotated[str, typer.Argument(metavar="[QUERY]", help="What to look for.", show_default=False)] = "",
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.", show_default=False)] = "",
     like: Annotated[
         Path | None, typer.Option(metavar="IMAGE", help="A picture that it should resemble.", show_default=False)
     ] = None,

@@ -42,7 +42,7 @@ def _group() -> None:
 
 
 def snippets(
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT…", help='Pieces of text, such as "red bus".')],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help='Pieces of text, such as "red bus".')],
     run: RunModel,
     corpus: CorpusOfRun = None,
     features: Features = None,
