@@ -305,7 +305,7 @@ def _projects(folder: Path) -> None:
     from tests.annotation.test_tampered_projects import build
 
     (folder / "project").mkdir(parents=True)
-    build(folder / "project")
+    build(folder / "project" / "project.db")
 
 
 def _read_project(folder: Path) -> None:
