@@ -18,6 +18,8 @@ COUNTS = {
     "elephent": 3,
     "person": 900,
     "cake": 60,
+    "man": 2000,
+    "many": 200,
 }
 WORDS = Vocabulary(COUNTS)
 
@@ -29,9 +31,16 @@ WORDS = Vocabulary(COUNTS)
         # A frequent word rather than one that is a little more alike.
         ("elefant", ["elefant"], "elephant"),
         ("gril -mountian", ["gril", "mountian"], "girl -mountain"),
+        ("a mann", ["mann"], "a man"),
         ("mountaincake", ["mountaincake"], "mountain cake"),
-        # One word that is like none: the whole would say something else.
-        ("climer zorblax", ["climer", "zorblax"], ""),
+        # A word that is like none is left out, with its minus or quotes; not more words than are replaced.
+        ("climer zorblax", ["climer", "zorblax"], "climber"),
+        ('a climer -zorblax "zorblax"', ["climer", "zorblax"], "a climber"),
+        ('a climer -"Zorblax cake"', ["climer", "zorblax"], 'a climber -" cake"'),
+        ("zorblax climer flurbles", ["zorblax", "climer", "flurbles"], ""),
+        ("mountain zorblax", ["zorblax"], ""),
+        # An unknown short word is one of another language.
+        ("der mountian", ["der", "mountian"], ""),
         # A word that was hardly ever read may be misspelled itself.
         ("giraf", ["giraf"], ""),
         # Short words and other first letters are like too many.

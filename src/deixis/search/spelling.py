@@ -27,9 +27,10 @@ TIMES = 50
 
 
 def suggestion(query: str, unknown: Sequence[str], vocabulary: Vocabulary | None) -> str:
-    """The query with known words in place of unknown and misspelled ones.
+    """The query with known words in place of unknown and misspelled ones, without unknown words that are like none.
 
-    It is empty where an unknown word is like no word, and where nothing is to be replaced.
+    It is empty where nothing is to be replaced, where more words would be left out than replaced, and where a short
+    word is unknown: such words are articles and prepositions of other languages.
 
     >>> words = Vocabulary({"mountain": 90, "climber": 60, "climbed": 20, "climb": 50, "the": 800})
     >>> suggestion('the "Mountian" climer', ["mountian", "climer"], words)
@@ -38,6 +39,8 @@ def suggestion(query: str, unknown: Sequence[str], vocabulary: Vocabulary | None
     'mountain climber'
     >>> suggestion("mountain zorblax", ["zorblax"], words)
     ''
+    >>> suggestion("mountain climer zorblax", ["climer", "zorblax"], words)
+    'mountain climber'
     >>> suggestion("the mountian", [], Vocabulary({"mountain": 90, "mountian": 1, "the": 800}))
     'the mountain'
     """
@@ -47,12 +50,23 @@ def suggestion(query: str, unknown: Sequence[str], vocabulary: Vocabulary | None
     for word in tokens_of(query):
         if word not in unknown and (meant := _misspelled(word, vocabulary)):
             query = _replaced(query, word, meant)
-    for word in unknown:
-        meant = _two_words(word, vocabulary) or _nearest(word, vocabulary)
-        if not meant:
-            return ""
-        query = _replaced(query, word, meant)
-    return query if query != asked else ""
+    meant_by = {word: _two_words(word, vocabulary) or _nearest(word, vocabulary) for word in unknown}
+    unlike = [word for word, meant in meant_by.items() if not meant]
+    if any(len(word) < SHORTEST for word in unlike):
+        return ""
+    for word, meant in meant_by.items():
+        query = _replaced(query, word, meant) if meant else query
+    if query == asked or 2 * len(unlike) > len(unknown):
+        return ""
+    for word in unlike:
+        query = _left_out(query, word)
+    return query
+
+
+def _left_out(query: str, word: str) -> str:
+    """The query without a word, its minus, and quotes that would be empty."""
+    query = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", query, flags=re.IGNORECASE)
+    return " ".join(re.sub(r'(?<!\S)-?"\s*"|(?<!\S)-(?!\S)', "", query).split())
 
 
 def _replaced(query: str, word: str, meant: str) -> str:
@@ -77,7 +91,10 @@ def _nearest(word: str, vocabulary: Vocabulary) -> str:
         known
         for known, count in zip(vocabulary.words, vocabulary.counts, strict=True)
         # Hardly anybody gets the first letter wrong, and words of other languages are like many.
-        if known[0] == word[0] and count >= READ and len(known) >= SHORTEST and abs(len(known) - len(word)) <= LENGTHS
+        if known[0] == word[0]
+        and count >= READ
+        and len(known) >= SHORTEST - 1
+        and abs(len(known) - len(word)) <= LENGTHS
     ]
     most = 1 if len(word) < TWO_ERRORS else 2
     alike = [known for known in difflib.get_close_matches(word, near, 10, ALIKE) if _errors(word, known) <= most]
