@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from deixis.cli import app
+from deixis.cli import app, only_asked
 from deixis.cli.grouped_help import GROUPS, MOVED, OTHERS
 
 
@@ -34,3 +35,16 @@ def test_a_command_that_moved_says_where_to(name: str) -> None:
     assert done.exit_code == 2
     assert f"deixis {MOVED[name]}" in done.output
     assert CliRunner().invoke(app, [*MOVED[name].split(), "--help"]).exit_code == 0
+
+
+def test_a_command_that_is_called_is_read_alone_and_has_the_same_help() -> None:
+    whole = typer.main.get_command(app)
+    names = whole.list_commands(None)  # type: ignore[attr-defined]
+    assert "search" in names
+    assert "corpus" in names
+    for name in names:
+        alone = only_asked(app, [name, "--help"])
+        assert typer.main.get_command(alone).list_commands(None) == [name]  # type: ignore[attr-defined]
+        assert CliRunner().invoke(alone, [name, "--help"]).output == CliRunner().invoke(app, [name, "--help"]).output
+    for arguments in ([], ["--help"], ["serach"]):
+        assert only_asked(app, arguments) is app

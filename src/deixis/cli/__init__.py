@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from io import TextIOWrapper
 from typing import Annotated, TextIO
 
 import typer
+from typer.models import CommandInfo
 
 from deixis.cli import align as align_command
 from deixis.cli import annotate as annotate_commands
@@ -143,6 +145,22 @@ def _warn(
     (file or sys.stderr).write(f"deixis: {printable(str(message))}\n" if category is UserWarning else whole)
 
 
+def only_asked(program: typer.Typer, arguments: Sequence[str]) -> typer.Typer:
+    """The program with the one command that is called: typer reads the options of every command that it has."""
+    name = arguments[0] if arguments else ""
+    commands = [command for command in program.registered_commands if _name(command) == name]
+    groups = [group for group in program.registered_groups if group.name == name]
+    if not commands and not groups:
+        return program
+    called = copy(program)
+    called.registered_commands, called.registered_groups = commands, groups
+    return called
+
+
+def _name(command: CommandInfo) -> str:
+    return command.name or (command.callback.__name__.replace("_", "-") if command.callback else "")
+
+
 def main() -> None:
     """Run the program. Errors that the user can fix are one line on standard error and exit code 2."""
     warnings.showwarning = _warn
@@ -150,7 +168,7 @@ def main() -> None:
         # Words of the command line may have bytes that are no text.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        only_asked(app, sys.argv[1:])()
     except DeixisError as fault:
         line = printable(" ".join(str(fault).split()))
         # Some quote what a stranger wrote.

@@ -42,7 +42,6 @@ def ground(
     targets = drawing_targets(images, out, force)
     from deixis.adapters.bundles import DEFAULT
     from deixis.cli.output import busy, print_json_line, print_table
-    from deixis.figures.grounding_drawing import draw_grounded
     from deixis.loading import load_model
     from deixis.text.phrase_finding import find_phrases
     from deixis.vision.picture_files import read_picture_file, shown
@@ -64,6 +63,8 @@ def ground(
         groundings = opened.ground(picture, sentence)
         any_there |= any(grounding.is_there for grounding in groundings)
         if target is not None:
+            from deixis.figures.grounding_drawing import draw_grounded
+
             write_drawing(draw_grounded(picture, sentence, groundings), target)
         if as_json:
             size = {"width": picture.width, "height": picture.height}
