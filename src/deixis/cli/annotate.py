@@ -199,7 +199,7 @@ def review(
 @app.command()
 def export(
     project: ProjectPath,
-    out: Annotated[Path, typer.Argument(help="Where it goes: a folder, or a file.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where it goes: a folder, or a file.", show_default=False)],
     to: Annotated[str, typer.Option(help="The format; `deixis corpus formats` lists them.")] = "flickr30k-entities",
     finished_only: Annotated[bool, typer.Option(help="Leave out images with open questions.")] = False,
     pictures: Annotated[bool, typer.Option(help="Copy the pictures too.")] = False,

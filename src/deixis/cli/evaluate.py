@@ -77,7 +77,7 @@ CheckedIds = Annotated[
 
 @app.command()
 def scores(
-    file: Annotated[Path, typer.Argument(help="A .npy matrix, images × captions; higher is better.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .npy matrix, images × captions; higher is better.")],
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
     corpus: CheckedCorpus = None,
@@ -108,8 +108,8 @@ def scores(
 
 @app.command()
 def embeddings(
-    images: Annotated[Path, typer.Argument(help="A .npy matrix, images × dimensions.")],
-    captions: Annotated[Path, typer.Argument(help="A .npy matrix, captions × dimensions.")],
+    images: Annotated[Path, typer.Argument(metavar="IMAGES", help="A .npy matrix, images × dimensions.")],
+    captions: Annotated[Path, typer.Argument(metavar="CAPTIONS", help="A .npy matrix, captions × dimensions.")],
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
     corpus: CheckedCorpus = None,

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 def captions(
     candidates: Annotated[
         Path,
-        typer.Argument(help='JSON: {"image id": "caption"}, or [{"image_id": …, "caption": …}] as COCO results are.'),
+        typer.Argument(
+            metavar="CANDIDATES",
+            help='JSON: {"image id": "caption"}, or [{"image_id": …, "caption": …}] as COCO results are.',
+        ),
     ],
     references: Annotated[
         Path | None,
         typer.Argument(
+            metavar="REFERENCES",
             help='JSON: {"image id": ["caption", …]}, or any corpus with captions. May be left out with --pictures.',
             show_default=False,
         ),

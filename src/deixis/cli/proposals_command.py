@@ -264,7 +264,7 @@ def train_detector(
 ) -> None:
     """Train a detector on the labelled boxes of a corpus, such as COCO's instances.
 
-    It stands in for the Fast R-CNN of the two-branch paper: recipes use its region features with
+    It replaces the Fast R-CNN of the two-branch paper: recipes use its region features with
     `features.backbone = "detector:FILE"` and `features.regions.features = "head"`. Every 25th training picture is held
     out; every third epoch and the last are measured there, and the one with the best average precision is saved.
     Pictures of the Flickr8k and COCO-mini test splits are never trained on. All pictures are in the device's memory:

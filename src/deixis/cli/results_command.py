@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="Show result files, and our results
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(help="A result file.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A result file.", show_default=False)],
     as_json: Json = False,
 ) -> None:
     """Show a result file: what was scored, how, and every metric.
@@ -52,7 +52,9 @@ def schema() -> None:
 
 @app.command()
 def papers(
-    table: Annotated[str, typer.Argument(help="List this table's rows: entities-cca/table5.", show_default=False)] = "",
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="List this table's rows: entities-cca/table5.", show_default=False)
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """List the papers' tables, or the rows of one table. Recipes and result files name rows like this.

@@ -40,7 +40,7 @@ Weights = Annotated[Path, typer.Option("--out", metavar="FILE", help="The weight
 
 @app.command()
 def parse(
-    sentence: Annotated[str, typer.Argument(help="A caption or query.", show_default=False)],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="A caption or query.", show_default=False)],
     parser: Annotated[
         str, typer.Option(help="spacy-md, spacy-sm, stanza, or auto (the first that is installed).")
     ] = "auto",

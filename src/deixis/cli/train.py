@@ -125,7 +125,7 @@ def show(
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this recipe.", show_default=False)] = None,
     json: Json = False,
 ) -> None:
     """List the built-in recipes: kind, corpus, and the table rows they reproduce.
