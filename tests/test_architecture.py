@@ -184,6 +184,10 @@ def test_no_module_name_occurs_twice() -> None:
     assert [name for name, count in names.items() if count > 1] == []
     shared = {path.stem for path in PACKAGE.glob("papers/*/*.py")} & set(names)
     assert shared == {"__init__", "model", "task"} & shared
+    inside = Counter(path.stem for path in PACKAGE.glob("papers/*/**/*.py"))
+    assert {name for name, count in inside.items() if count > 1} == {
+        *("__init__", "network", "loss", "task", "model", "reference")
+    }
 
 
 def test_locals_are_named_after_what_they_hold() -> None:
