@@ -93,8 +93,8 @@ def look(address: str, out: Path) -> None:
 
         def search(words: str) -> None:
             page.fill("#words", words)
-            told = "words => document.getElementById('told').textContent.includes(words)"
-            page.wait_for_function(told, arg=f"“{words}”")
+            answered = "words => document.getElementById('status-line').textContent.includes(words)"
+            page.wait_for_function(answered, arg=f"“{words}”")
 
         page.goto(address)
         search(QUERY)
