@@ -195,8 +195,9 @@ def localization_types() -> Plot:
 
 
 def hm_lstm_curves() -> Plot:
-    models = {"mean vectors": "hm-lstm/mean-vector", "DVSA": "dvsa/brnn", "chain LSTM": "hm-lstm/chain-lstm",
-              "Tree-LSTM": "hm-lstm/tree-lstm", "HM-LSTM": "hm-lstm/hm-lstm",
+    models = {"mean vectors": "hm-lstm/mean-vector", "DVSA": "dvsa/brnn", "Tree-LSTM": "hm-lstm/tree-lstm",
+              "HM-LSTM": "hm-lstm/hm-lstm",
+              "HM-LSTM, Û = Ū + Δ": "hm-lstm/hm-lstm-separate-difference",
               "HM-LSTM, fine-tuned backbone": "hm-lstm/hm-lstm-tuned"}  # fmt: skip
     paper = {cut.upper(): _printed_cell("hm-lstm/table1", "hm-lstm", f"text_to_image.{cut}") for cut in CUTS}
     return Plot("curves", "Sentence → picture retrieval on Flickr8k", "pictures found, percent", [
@@ -263,6 +264,16 @@ def concepts_ablation() -> Plot:
         here(f"{HERE}, Flickr8k", recipes, RANKING, "mean_recall"),
         printed("concepts-order/table2-flickr30k", _ABLATION, "mean_recall", f"{PAPER}, Flickr30k"),
     ])  # fmt: skip
+
+
+def concepts_curve() -> Plot:
+    """Mean recall by the number of training pictures; 10,000 of the 16,000 are COCO-mini's."""
+    series = []
+    for label, recipe in (("context", "curve-ctx"), ("context and generation", "curve-ctx-gen")):
+        files = {size: f"concepts-order/{recipe}-seed0-{size}.{RANKING}" for size in (1500, 3000, 6000, 16000)}
+        series.append(Series(label, _there({f"{n:,}": installed(name, "mean_recall") for n, name in files.items()})))
+    return Plot("curves", "Generation as supervision, by the number of training pictures (one seed)",
+                "mean recall in percent", series, below="training pictures")  # fmt: skip
 
 
 def concepts_order() -> Plot:
@@ -332,7 +343,7 @@ _FIVE = {
     "CCA, weighted distance": "entities-cca/table5/weighted-distance",
     "two-branch": "two-branch/sentences-bi",
     "concepts and order": "concepts-order/cnp-ctx",
-    "HM-LSTM": "hm-lstm/hm-lstm",
+    "HM-LSTM": "hm-lstm/hm-lstm-separate-difference",
     "HM-LSTM, fine-tuned": "hm-lstm/hm-lstm-tuned",
 }
 
@@ -433,6 +444,7 @@ PLOTS: dict[str, Callable[[], Plot]] = {
     "hm-lstm-difference": hm_lstm_difference,
     "hm-lstm-types": hm_lstm_types,
     "concepts-order-ablation": concepts_ablation,
+    "concepts-order-curve": concepts_curve,
     "concepts-order-twins": concepts_order,
     "dvsa-ranking": dvsa_ranking,
     "dvsa-alignment": dvsa_alignment,
