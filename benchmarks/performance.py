@@ -39,6 +39,7 @@ class Benchmark(NamedTuple):
 
 #: Benchmarks that need an input which has to be made first; each describes it.
 BY_HAND = (
+    "bundle_cpu.py",
     "milvus_beside_faiss.py",
     "region_rows.py",
     "search.py",
