@@ -23,8 +23,6 @@ from deixis.text.vocabulary import PAD, Vocabulary
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-#: How much two proposals may overlap.
-OVERLAP = 0.6
 #: Intersection over union that makes a hit, and how many boxes are ranked by what they cover.
 HIT, RANKED = 0.5, 10
 #: Outputs of the backbone that grounding needs.
@@ -37,6 +35,8 @@ class GroundingSettings(msgspec.Struct, frozen=True):
     side: Annotated[int, Meta(ge=1, le=1024)]
     regions: Annotated[int, Meta(ge=1, le=1000)]
     width: Annotated[int, Meta(ge=1, le=65536)]
+    #: How much two proposals may overlap.
+    overlap: Annotated[float, Meta(gt=0, lt=1)] = 0.6
     sharpness: Annotated[float, Meta(gt=0)] = 2.0
 
 
@@ -72,7 +72,7 @@ class OnnxGrounder:
         boxes, types, scores = self._run(
             PROPOSALS, levels, {"boxes": (1, ANY, 4), "types": (1, ANY, ANY), "scores": (1, ANY)}
         )
-        chosen = suppress(boxes[0], scores[0], OVERLAP, self._settings.regions)
+        chosen = suppress(boxes[0], scores[0], self._settings.overlap, self._settings.regions)
         regions = {"boxes": boxes[:, chosen], "types": types[:, chosen]}
         shape = {"encoded": (1, len(chosen), self._settings.width)}
         (encoded,) = self._run(REGIONS, {**levels, **regions}, shape)

@@ -28,7 +28,7 @@ from deixis.adapters.bundles import (
 )
 from deixis.adapters.weight_files import SCALE, WeightFile
 from deixis.base.grounding_model import GroundingModel
-from deixis.base.grounding_network import CANDIDATES, Captions, GroundingNetwork, Regions
+from deixis.base.grounding_network import Captions, GroundingNetwork, Regions
 from deixis.base.text_tower import TextTower
 from deixis.corpus import TYPES
 from deixis.files import atomic_write
@@ -144,7 +144,7 @@ def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
     }
 
     def propose(*pyramid: Tensor) -> tuple[Tensor, ...]:
-        return candidates(network.proposer.read_pyramid(pyramid, side))
+        return candidates(network.proposer.read_pyramid(pyramid, side), network.recipe.candidates)
 
     def encode(*inputs: Tensor) -> Tensor:
         *pyramid, boxes, types = inputs
@@ -178,9 +178,9 @@ def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
     }
 
 
-def candidates(output: ProposerOutput) -> tuple[Tensor, Tensor, Tensor]:
+def candidates(output: ProposerOutput, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The anchors that compete to be proposals, best first: boxes, types and scores."""
-    scores, anchors = output.logits.amax(-1).topk(min(CANDIDATES, output.logits.shape[1]), dim=1)
+    scores, anchors = output.logits.amax(-1).topk(min(count, output.logits.shape[1]), dim=1)
     boxes = output.boxes.gather(1, anchors[..., None].expand(-1, -1, 4)).clamp(0, 1)
     return boxes, output.logits.gather(1, anchors[..., None].expand(-1, -1, len(TYPES))), scores
 

@@ -21,15 +21,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.base.grounding_boxes import PLACE, moved, place
-from deixis.base.region_comparison import Comparison
+from deixis.base.region_comparison import Comparison, Words
 from deixis.corpus import TYPES
 from deixis.text.vocabulary import PAD
 from deixis.vision.proposer import GROUPS, Proposer, ProposerOutput
 from deixis.vision.regions import roi_align_each
 from deixis.vision.suppression import suppress_batch
-
-#: Anchors that compete to be a picture's proposals, and how much two proposals may overlap.
-CANDIDATES, OVERLAP = 1000, 0.6
 
 
 class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,8 +35,10 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backbone: Literal["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"] = "efficientnet-lite2"
     #: Pictures are squashed to so many pixels a side.
     side: Annotated[int, Meta(ge=64, le=1024)] = 384
-    #: Proposals a picture.
+    #: Proposals a picture, how many anchors compete to be one, and how much two proposals may overlap.
     regions: Annotated[int, Meta(ge=1, le=300)] = 100
+    candidates: Annotated[int, Meta(ge=1)] = 1000
+    overlap: Annotated[float, Meta(gt=0, lt=1)] = 0.6
     #: Channels of the fused map, and bins a side of what RoIAlign cuts out of it.
     map_width: Annotated[int, Meta(ge=16, le=512, multiple_of=16)] = 192
     bins: Annotated[int, Meta(ge=1, le=7)] = 5
@@ -56,6 +55,8 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reads: Literal["caption", "phrase"] = "caption"
     #: Compare regions with those of the same name and with a landmark (`deixis.base.region_comparison`).
     compare: bool = False
+    #: Whether what regions are compared with is chosen by words of the phrase too, not by the phrase as a whole alone.
+    choose_by_words: bool = False
     #: Move a region's box for each phrase.
     refine: bool = True
     #: Of the probabilities by which boxes after the first are ranked, see `by_coverage`.
@@ -133,7 +134,8 @@ class GroundingNetwork(nn.Module):
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
         self.pair_phrase, self.pair_region = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width)
         self.pair = nn.Linear(width, 5 if recipe.refine else 1)
-        self.comparison = Comparison(width) if recipe.compare else None
+        states = 2 * recipe.hidden + word_width if recipe.choose_by_words else 0
+        self.comparison = Comparison(width, states) if recipe.compare else None
         # Boxes begin where the proposals are.
         nn.init.zeros_(self.pair.weight)
         nn.init.zeros_(self.pair.bias)
@@ -147,9 +149,9 @@ class GroundingNetwork(nn.Module):
     def propose(self, output: ProposerOutput) -> Regions:
         """The best anchors that keep apart from each other."""
         logits = output.logits.detach().float()
-        top = logits.amax(-1).topk(min(CANDIDATES, logits.shape[1]), dim=1)
+        top = logits.amax(-1).topk(min(self.recipe.candidates, logits.shape[1]), dim=1)
         boxes = output.boxes.detach().gather(1, top.indices[..., None].expand(-1, -1, 4)).clamp(0, 1)
-        indices, counts = suppress_batch(boxes, top.values, OVERLAP, self.recipe.regions)
+        indices, counts = suppress_batch(boxes, top.values, self.recipe.overlap, self.recipe.regions)
         anchors = top.indices.gather(1, indices)[..., None]
         return Regions(
             boxes.gather(1, indices[..., None].expand(-1, -1, 4)),
@@ -162,14 +164,14 @@ class GroundingNetwork(nn.Module):
 
     def point(self, seen: Tensor, regions: Regions, captions: Captions) -> Grounding:
         """The phrases of captions among regions that are encoded already."""
-        phrases = self.encode_phrases(captions)
+        phrases, words = self.encode_phrases(captions)
         together = (captions.caption[:, :, None] == captions.caption[:, None, :]) & _present(captions)[:, None, :]
         # A phrase always sees itself, so that padding has something to attend to.
         numbers = torch.arange(together.shape[-1], device=together.device)
         together = together | (numbers[:, None] == numbers)
         for layer in self.caption_layers:
             phrases = layer(phrases, seen, regions.real[:, None, :], together)
-        return self.match(phrases, seen, regions)
+        return self.match(phrases, words, seen, regions)
 
     def encode_regions(self, pyramid: list[Tensor], regions: Regions) -> Tensor:
         """`(batch, regions, width)`: pixels, place, types and the whole picture, then attention among the regions."""
@@ -188,8 +190,11 @@ class GroundingNetwork(nn.Module):
             x = layer(x, regions.real[:, None, :])
         return x
 
-    def encode_phrases(self, captions: Captions) -> Tensor:
-        """`(batch, phrases, width)`: the greatest and the last state of a phrase's words, and their mean vector."""
+    def encode_phrases(self, captions: Captions) -> tuple[Tensor, Words]:
+        """`(batch, phrases, width)`: the greatest and the last state of a phrase's words, and their mean vector.
+
+        Beside it the states and vectors of all words.
+        """
         batch, count, length = captions.tokens.shape
         row = captions.caption + torch.arange(batch, device=captions.caption.device)[:, None] * count
         places = torch.arange(length, device=row.device)
@@ -212,9 +217,9 @@ class GroundingNetwork(nn.Module):
         final = states.gather(2, last[..., None, None].expand(-1, -1, 1, states.shape[-1])).squeeze(2)
         mean = (vectors * inside[..., None]).sum(2) / inside.sum(-1, keepdim=True).clamp(min=1)
         encoded: Tensor = self.phrase_norm(self.phrase(self.dropout(torch.cat([greatest, final, mean], -1))))
-        return encoded
+        return encoded, Words(torch.cat([states, vectors], -1), inside)
 
-    def match(self, phrases: Tensor, seen: Tensor, regions: Regions) -> Grounding:
+    def match(self, phrases: Tensor, words: Words, seen: Tensor, regions: Regions) -> Grounding:
         """Scores: a dot product and a small network on each pair, which also moves the box."""
         phrases, seen_too = self.dropout(phrases), self.dropout(seen)
         scores = self.query(phrases) @ self.key(seen_too).transpose(1, 2) / math.sqrt(self.recipe.width)
@@ -222,7 +227,7 @@ class GroundingNetwork(nn.Module):
         added_region, product = self.pair_region(seen_too)[:, None].chunk(2, -1)
         hidden, chosen = added + added_region + scaled * product, None
         if self.comparison is not None:
-            values, chosen = self.comparison(phrases, seen_too, regions.boxes, regions.real)
+            values, chosen = self.comparison(phrases, words, seen_too, regions.boxes, regions.real)
             scores = scores + self.comparison.scores(phrases, values)
             hidden = hidden + self.comparison.features(phrases, values)
         pair = self.pair(F.relu(hidden)).float()

@@ -83,6 +83,8 @@ class GroundingLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Augmentation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Windows have sides from 1 − zoom to 1.15 of the picture's.
     zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.45
+    #: The same for pictures with expressions, which may become false where objects are cut; None: as the others.
+    zoom_expressed: Annotated[float, Meta(ge=0, lt=1)] | None = None
     colours: bool = True
     #: Proposals are moved and scaled by normal noise of so many times their size, and dropped with this chance.
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.08
@@ -105,6 +107,10 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
     #: Expressions of a picture that are made from its labelled boxes ("the dog on the left"), if its captions have no
     #: phrases; 0: none.
     expressions: Annotated[int, Meta(ge=0)] = 0
+    #: Captions of such a picture, at most, whose phrases name labelled objects.
+    spoken: Annotated[int, Meta(ge=0)] = 0
+    #: Phrases of a picture in one step, at most, those of the same captions; 0: all.
+    phrases: Annotated[int, Meta(ge=0)] = 0
     #: How often an epoch shows the pictures whose captions have phrases with boxes.
     repeats: Annotated[int, Meta(ge=1)] = 1
     batch_size: Annotated[int, Meta(ge=1)] = 64
@@ -139,8 +145,8 @@ class GroundingKind(Kind[GroundingTraining]):
         )
         side, words, validation = recipe.model.side, grounder.vocabulary, corpus.split("val")
         expressed, asked = (
-            expression_images(images, recipe.expressions, recipe.seed) if recipe.expressions else {}
-            for images in (training, validation)
+            expression_images(images, recipe.expressions, recipe.seed, spoken=spoken) if recipe.expressions else {}
+            for images, spoken in ((training, recipe.spoken), (validation, 0))
         )
         shown = [expressed[image.id].image if image.id in expressed else image for image in training]
         landmarks = {name: expressions.landmarks for name, expressions in expressed.items()}
@@ -163,6 +169,7 @@ class GroundingKind(Kind[GroundingTraining]):
                 else None
             ),
             repeats={image.id: recipe.repeats for image in shown if image.id not in expressed},
+            phrases=recipe.phrases,
         )
         if skipped:
             print(skipped, file=sys.stderr)
@@ -215,11 +222,15 @@ class GroundingTask:
         seed: int,
         expressions: GroundingData | None = None,
         repeats: Mapping[str, int] | None = None,
+        phrases: int = 0,
     ) -> None:
         self.grounder, self.training, self.validation = grounder, training, validation
         self.weights, self.augmentation = loss, augmentation
         #: Expressions about pictures of the validation split.
         self.expressions = expressions
+        #: Pictures of which not everything has a box are those with labelled boxes.
+        self._expressed = ~training.background.all(1)
+        self._phrases = phrases
         again = [(repeats or {}).get(name, 1) for name in training.image_ids]
         #: The rows of the pictures that an epoch shows.
         self._epoch_rows = torch.arange(len(training)).repeat_interleave(torch.tensor(again))
@@ -251,8 +262,14 @@ class GroundingTask:
     def loss(self, batch: GroundingBatch) -> Loss:
         device = self.training.pictures.device
         generator = torch.Generator(device).manual_seed(batch.seed)
-        views = random_views(len(batch.rows), self.augmentation.zoom, generator)
-        pictures = view_pictures(self.training.pictures[batch.rows.to(device)], views, self.network.recipe.side)
+        device_rows, zoom, expressed_zoom = (
+            batch.rows.to(device),
+            self.augmentation.zoom,
+            self.augmentation.zoom_expressed,
+        )
+        by_picture = torch.where(self._expressed[device_rows], zoom if expressed_zoom is None else expressed_zoom, zoom)
+        views = random_views(len(batch.rows), by_picture, generator)
+        pictures = view_pictures(self.training.pictures[device_rows], views, self.network.recipe.side)
         if self.augmentation.colours:
             pictures = recoloured(pictures, random_colours(len(pictures), generator))
         output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
@@ -263,12 +280,11 @@ class GroundingTask:
     ) -> Loss:
         """The loss of what the network saw in these views of the pictures of `rows`, which are on the CPU."""
         data, device_rows, how = self.training, rows.to(generator.device), self.augmentation
-        captions = data.part(rows)
+        captions, gold, alike, landmark = self._asked(rows, views, generator)
         mirrored = views.flip[:, None, None] < 0
         captions = captions._replace(tokens=torch.where(mirrored, self._mirrored[captions.tokens], captions.tokens))
         if how.alone and float(torch.rand((), device=generator.device, generator=generator)) < how.alone:
             captions = phrases_alone(captions)
-        gold = view_boxes(data.gold[device_rows], views)
         regions = jittered(self.network.propose(output), how, generator)
         answer: Grounding = self.network(pyramid, regions, forgotten(captions, how.forget, generator))
         parts = {"phrases": phrase_loss(answer, gold, self.weights.targets)}
@@ -276,14 +292,12 @@ class GroundingTask:
         if self.network.recipe.refine and self.weights.boxes:
             parts["boxes"] = box_loss(answer, regions, gold)
             total = total + self.weights.boxes * parts["boxes"]
-        alike = view_boxes(data.alike[device_rows].flatten(1, 2), views).reshape(*gold.shape[:2], -1, 4)
         if self.weights.apart:
             parts["apart"] = apart_loss(answer.scores, regions, gold, alike)
             total = total + self.weights.apart * parts["apart"]
         if self.weights.choices and answer.chosen is not None:
-            landmark = view_boxes(data.landmark[device_rows], views)[:, :, None]
             parts["choices"] = choice_loss(answer.chosen[:, :, ALIKE], _on_objects(regions, alike)) + choice_loss(
-                answer.chosen[:, :, LANDMARK], _on_objects(regions, landmark)
+                answer.chosen[:, :, LANDMARK], _on_objects(regions, landmark[:, :, None])
             )
             total = total + self.weights.choices * parts["choices"]
         if self.weights.proposer:
@@ -295,6 +309,30 @@ class GroundingTask:
             parts["words"] = self._naming_loss(answer.regions, regions, captions, gold)
             total = total + self.weights.words * parts["words"]
         return Loss(total, {name: part.detach() for name, part in parts.items()})
+
+    def _asked(self, rows: Tensor, views: Views, generator: torch.Generator) -> tuple[Captions, Tensor, Tensor, Tensor]:
+        """The phrases that a step asks for, and `gold`, `alike` and `landmark` of `GroundingData` in the views."""
+        data, device_rows = self.training, rows.to(generator.device)
+        captions, gold, alike, landmark = (
+            data.part(rows),
+            data.gold[device_rows],
+            data.alike[device_rows],
+            data.landmark[device_rows],
+        )
+        if 0 < self._phrases < gold.shape[1]:
+            # Whole captions at random, until there are enough phrases.
+            drawn = torch.rand(captions.tokens.shape[:2], device=device_rows.device, generator=generator)
+            order = drawn.gather(1, captions.caption).masked_fill(captions.end <= captions.start, 2.0)
+            chosen = order.argsort(1)[:, : self._phrases]
+            spans = (field.gather(1, chosen) for field in (captions.caption, captions.start, captions.end))
+            captions = Captions(captions.tokens, *spans)
+            pictures = torch.arange(len(rows), device=device_rows.device)[:, None]
+            gold, alike, landmark = gold[pictures, chosen], alike[pictures, chosen], landmark[pictures, chosen]
+        needed = landmark.amax(-1) > 0
+        landmark, seen = view_boxes(landmark, views), view_boxes(gold, views)
+        # "The dog nearest to the bench" says nothing where the bench is cut off.
+        seen = torch.where((needed & (landmark.amax(-1) == 0))[..., None], 0.0, seen)
+        return captions, seen, view_boxes(alike.flatten(1, 2), views).reshape(alike.shape), landmark
 
     def _naming_loss(self, seen: Tensor, regions: Regions, captions: Captions, gold: Tensor) -> Tensor:
         """Softmax over words for regions on a phrase's box, the words of all such phrases being right alike."""

@@ -89,13 +89,18 @@ class Views(NamedTuple):
     flip: Tensor  # (n,)
 
 
-def random_views(count: int, zoom: float, generator: torch.Generator) -> Views:
-    """Crops with sides in [1 − zoom, 1.15] and a slightly changed aspect ratio, half of them mirrored."""
+def random_views(count: int, zoom: float | Tensor, generator: torch.Generator) -> Views:
+    """Crops with sides in [1 − zoom, 1.15] and a slightly changed aspect ratio, half of them mirrored.
+
+    Args:
+        zoom: of all pictures, or of each `(count,)`.
+    """
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(*shape, device=generator.device, generator=generator)
 
-    size = 1.15 - (zoom + 0.15) * uniform(count, 1)
+    zooms = torch.as_tensor(zoom, device=generator.device).reshape(-1, 1)
+    size = 1.15 - (zooms + 0.15) * uniform(count, 1)
     sides = size * torch.exp((uniform(count, 2) - 0.5) * 0.3)
     start = (1 - sides) * uniform(count, 2)
     return Views(start, sides, torch.where(uniform(count) < 0.5, -1.0, 1.0))
