@@ -194,7 +194,7 @@ def _recipes_page(title: str, without: set[str], *, other: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAIRS, BASE = ("cca", "sentences", "phrases", "joint"), ("base", "grounding", "pictures")
+PAIRS, JOINT, BASE = ("sentences", "phrases"), ("cca", "joint"), ("base", "grounding", "pictures")
 SEQUENCES = ("hm-lstm", "alignment", "captioner")
 TOML = "Settings are TOML; `a.b` is `b` in the table `[a]`, or `--set a.b=VALUE` on the command line."
 
@@ -210,9 +210,10 @@ def _settings_page() -> str:
 
 
 def _kinds_pages() -> dict[str, tuple[str, Collection[str]]]:
-    others = [kind for kind in KINDS if kind not in (*PAIRS, *SEQUENCES, *BASE)]
+    others = [kind for kind in KINDS if kind not in (*PAIRS, *JOINT, *SEQUENCES, *BASE)]
     return {
-        "settings-two-branch.md": ("Settings: CCA and two-branch networks", PAIRS),
+        "settings-two-branch.md": ("Settings: two-branch networks", PAIRS),
+        "settings-cca.md": ("Settings: CCA, joint training", JOINT),
         "settings-sequences.md": ("Settings: HM-LSTM, alignments, captions", SEQUENCES),
         "settings-concepts.md": ("Settings: concepts and order", others),
         "settings-base.md": ("Settings: deixis-base and its parts", BASE),
