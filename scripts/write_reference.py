@@ -216,7 +216,8 @@ def _kinds_pages() -> dict[str, tuple[str, Collection[str]]]:
         "settings-cca.md": ("Settings: CCA, joint training", JOINT),
         "settings-sequences.md": ("Settings: HM-LSTM, alignments, captions", SEQUENCES),
         "settings-concepts.md": ("Settings: concepts and order", others),
-        "settings-base.md": ("Settings: deixis-base and its parts", BASE),
+        "settings-base.md": ("Settings: deixis-base", BASE[:1]),
+        "settings-base-parts.md": ("Settings: grounding, image and text networks", BASE[1:]),
     }
 
 
