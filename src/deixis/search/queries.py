@@ -7,6 +7,9 @@ a beach without people or boats     the same in words; "no", "not", "but not" an
 no people                           only what must not be there
 
 Words in quotes are never read as negations: "a no parking sign" in quotes is one phrase.
+
+Wording that does not say what is meant changes nothing outside of quotes: "Find me photos of 2 dogs!" asks for
+"two dogs".
 """
 
 from __future__ import annotations
@@ -21,6 +24,19 @@ from deixis.text.tokens import tokens_of
 
 #: Characters of a query; longer ones describe no picture, and take minutes to compare with known words.
 LONGEST = 1000
+#: What a query may begin with that does not say what is meant, where something follows.
+_REQUEST = re.compile(
+    r"\A\s*(?:find(?:\s+me)?+|(?:show|give)\s+me|search\s+for|i\s+want)\s+(?=[\s\S]*\w)", re.IGNORECASE
+)
+_PHOTO = re.compile(
+    r"\A\s*(?:(?:an?|the|some|my)\s+)?(?:photo(?:graph)?|picture|image|snapshot|pic)s?\s+"
+    r"(?:of|with|showing|that\s+shows?)\s+(?=[\s\S]*\w)",
+    re.IGNORECASE,
+)
+#: Marks that end a word or a sentence; commas are items of their own.
+_MARKS = ".!?;:"
+_COUNTS = "one two three four five six seven eight nine ten"
+_DIGITS = {str(number): word for number, word in enumerate(_COUNTS.split(), 1)}
 #: A quoted phrase or a word, each with or without a minus (not inside a word: "t-shirt", 5" nails); or a comma.
 _ITEM = re.compile(
     r"""(?<!\S)(?P<minus>-?)"(?P<quoted>[^"]*)"|(?<!\S)-(?P<denied>\w[^\s,]*)|(?P<comma>,)|(?P<word>[^\s,]+)"""
@@ -30,7 +46,7 @@ _ITEM = re.compile(
 _WITHOUT, _NOT = frozenset(("without", "excluding")), frozenset(("no", "not", "nobody"))
 _NOBODY = re.compile(r"\bno[- ]one\b", re.IGNORECASE)
 #: Words that lead to a negation and mean nothing by themselves.
-_LEADING = frozenset(("and", "but", "with", "there", "is", "are", "that", "has", "have", ","))
+_LEADING = frozenset(("and", "but", "with", "there", "is", "are", "that", "has", "have"))
 #: Words that a denied phrase may begin with and that are not part of it.
 _FILLERS = frozenset(("any", "wearing", "having", "holding", "in", "on", "at", "with", "a", "an", "the"))
 #: Words that end what must not be there: "without people at sunset" asks for a sunset.
@@ -52,8 +68,9 @@ def parse_query(text: str, *, needs_words: bool = True) -> Query:
         raise DeixisError(f"the query has {len(text):,} characters; up to {LONGEST:,} are read")
     # A command line may hold bytes that are not text.
     text = text.encode(errors="replace").decode()
-    items = list(_ITEM.finditer(_NOBODY.sub("nobody", text.replace("“", '"').replace("”", '"'))))
-    words = [item["word"] or "" for item in items]
+    asked_for = _PHOTO.sub("", _REQUEST.sub("", text.replace("“", '"').replace("”", '"')))
+    items = list(_ITEM.finditer(_NOBODY.sub("nobody", asked_for)))
+    words = [(item["word"] or "").rstrip(_MARKS) for item in items]
     if any('"' in re.sub(r'\d"', "", word) for word in words):
         raise DeixisError(f"a quotation mark in {text!r} is not closed")
     sorter = _Sorter()
@@ -62,11 +79,11 @@ def parse_query(text: str, *, needs_words: bool = True) -> Query:
         if item["quoted"] is not None:
             sorter.add_quoted(item["quoted"], bool(item["minus"]))
         elif item["denied"] is not None:
-            sorter.denied.insert(0, [item["denied"]])
+            sorter.denied.insert(0, [item["denied"].rstrip(_MARKS)])
         elif item["comma"]:
             sorter.add_comma(following)
-        else:
-            sorter.add_word(item["word"], following)
+        elif words[position]:
+            sorter.add_word(_number_word(words[position], following), following)
     query = Query(text, _phrases([*sorter.wanted, *sorter.quoted]), _phrases(sorter.denied))
     # "the" and "a" would match any picture.
     asked = {word.lower() for phrase in (*query.phrases, *query.without) for word in phrase.split()}
@@ -111,8 +128,8 @@ class _Sorter:
     def add_comma(self, following: Sequence[str]) -> None:
         """A comma ends a negation, except in a list: "without cars, trucks or buses"."""
         if not self.negation:
-            self.wanted[-1].append(",")
-        elif self.negation in _WITHOUT and {"or", "nor", "and"}.intersection(following):
+            return
+        if self.negation in _WITHOUT and {"or", "nor", "and"}.intersection(following):
             self.denied.append([])
         else:
             self._end_negation(following[0] if following else "")
@@ -124,6 +141,13 @@ class _Sorter:
             self.wanted.append([])
 
 
+def _number_word(word: str, following: Sequence[str]) -> str:
+    """A number that counts something, in letters: "2 dogs", but not "a shirt with a 2"."""
+    counted = following[0] if following else ""
+    is_thing = counted[:1].isalpha() and counted not in FUNCTION_WORDS | _WITHOUT | _NOT | _ENDING | {"or", "nor"}
+    return _DIGITS.get(word, word) if is_thing else word
+
+
 def _phrases(parts: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    phrases = (" ".join(words).replace(" ,", ",").strip(" ,") for words in parts)
+    phrases = (" ".join(words).strip(" ,") for words in parts)
     return tuple(phrase for phrase in phrases if any(map(str.isalnum, phrase)) and tokens_of(phrase))
