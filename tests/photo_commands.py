@@ -49,7 +49,8 @@ def try_photo_commands(program: Sequence[str], folder: Path, environment: dict[s
     assert run("describe", picture, "--json")
     # Training is an extra.
     report = run("train", "two-branch/sentences-bi", "--corpus", "scenes", "--out", str(folder / "run"), code=2)
-    assert report == "deixis: this needs torch, which is not installed: pip install 'deixis[research]'\n"
+    needs = "deixis: this needs torch, which is not installed: pip install 'deixis[research]'"
+    assert report == f"{needs} (without a GPU: see docs/install.md)\n"
     with subprocess.Popen(
         [*program, "serve", "--port", "0"], cwd=folder, env=variables, stdout=subprocess.PIPE, text=True
     ) as server:
@@ -58,5 +59,7 @@ def try_photo_commands(program: Sequence[str], folder: Path, environment: dict[s
             address = server.stdout.readline().partition(" at ")[2].split(" ")[0]
             with urlopen(f"{address}/?q=tree", timeout=60) as page:
                 assert b"<html" in page.read()
+            with urlopen(f"{address}/api/map", timeout=60) as reply:
+                assert len(json.load(reply)["points"]) == 3
         finally:
             server.terminate()

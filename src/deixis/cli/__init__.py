@@ -50,8 +50,8 @@ app = typer.Typer(
     cls=GroupedHelp,
     help="Match pictures and words: search, ground and describe your photos; train and evaluate the models of five "
     "papers; annotate datasets.",
-    epilog="Start with: deixis demo, or deixis index ~/Pictures. "
-    "Exit codes: 0 success; 1 nothing found, or a problem found; 2 bad input; 130 interrupted.",
+    epilog="Exit codes: 0 success; 1 nothing found, or a problem found; 2 bad input; 130 interrupted. "
+    'Start with: deixis index ~/Pictures, then deixis search "two dogs playing in the snow".',
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Rich help would take a third of the start-up time.
@@ -179,8 +179,9 @@ def main() -> None:
         package = (fault.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        install = f"pip install 'deixis[{EXTRAS[package]}]'"
-        sys.stderr.write(f"deixis: this needs {package}, which is not installed: {install}\n")
+        extra = EXTRAS[package]
+        hint = " (without a GPU: see docs/install.md)" if extra == "research" else ""
+        sys.stderr.write(f"deixis: this needs {package}, which is not installed: pip install 'deixis[{extra}]'{hint}\n")
         sys.exit(2)
     except Interrupted as end:
         sys.stderr.write("deixis: interrupted; run the same command again to continue\n")

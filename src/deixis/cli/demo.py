@@ -18,7 +18,9 @@ def demo(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Walk through everything Deixis does, on pictures that it draws itself. No download, a minute or two.
+    """Walk through everything Deixis does, on pictures that it draws itself (needs the research extra).
+
+    No download; about two minutes of CPU time.
 
     Example: deixis demo --out /tmp/demo
     """

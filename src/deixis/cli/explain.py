@@ -30,7 +30,7 @@ def concepts(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """List the concepts in a picture, with confidences and regions.
+    """List the concepts in a picture, with confidences and regions (needs the research extra).
 
     Examples: deixis concepts street.jpg; deixis concepts street.jpg --model runs/concepts --out street.png
     """
@@ -69,7 +69,8 @@ def explain(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show which concepts, colours and numbers of a sentence a picture supports, and whether word order matters.
+    """Show which concepts, colours and numbers of a sentence a picture supports, and whether word order matters
+    (needs the research extra).
 
     Without --model, the bundled concept network finds concepts and deixis-base scores the sentences. A run trained on
     context alone has no concepts; one trained on concepts alone does not read word order.

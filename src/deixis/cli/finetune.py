@@ -39,7 +39,8 @@ def finetune(
     force: ForceFolder = False,
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a model on your own captioned pictures (a few hundred or more), and report whether it helped.
+    """Fine-tune a model on your own captioned pictures (a few hundred or more), and report whether it helped
+    (needs the research extra).
 
     FOLDER has a captions.csv with the columns file and caption, one line per caption, or a .txt beside each picture; or
     it is any other corpus. A tenth of the pictures decides when to stop; a fifth is held out to measure the result,

@@ -89,7 +89,8 @@ def _print(report: IndexReport) -> None:
     for folder in report.absent:
         typer.echo(f"{printable(folder)}: is missing or empty; its pictures stay in the index (--prune removes them)")
     if report.unreadable:
-        typer.echo(f"{len(report.unreadable):,} files cannot be read:")
+        files = "file" if len(report.unreadable) == 1 else "files"
+        typer.echo(f"{len(report.unreadable):,} {files} cannot be read:")
         for unreadable in report.unreadable:
             typer.echo(f"  {printable(unreadable.path)}: {printable(unreadable.reason)}")
 

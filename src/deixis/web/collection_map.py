@@ -7,6 +7,7 @@ from threading import Lock
 import msgspec
 import numpy as np
 
+from deixis.errors import DeixisError
 from deixis.search.collection import Collection
 
 #: A map shows so many pictures at most, chosen at random.
@@ -45,11 +46,16 @@ class Mapper:
 
 def draw_map(collection: Collection) -> CollectionMap:
     """A collection of fewer than three pictures is a `DeixisError`."""
-    from deixis.figures.embedding_map import laid_out, scaled
+    from deixis.figures.embedding_map import scaled
+    from deixis.figures.tsne import tsne
+
+    if len(collection) < 3:
+        raise DeixisError("a map needs three pictures at least")
 
     random = np.random.default_rng(SEED)
     chosen = np.sort(random.choice(collection.ids, min(MOST, len(collection)), replace=False))
     keys = [collection.key(picture) for picture in chosen.tolist()]
-    places = scaled(laid_out(collection.embeddings_of(chosen).astype(np.float64), "tsne", SEED)).round(5)
+    perplexity = float(np.clip((len(chosen) - 1) / 3, 1, 30))
+    places = scaled(tsne(collection.embeddings_of(chosen).astype(np.float64), perplexity)).round(5)
     points = [MapPoint(key, x, y) for key, (x, y) in zip(keys, places.tolist(), strict=True) if key]
     return CollectionMap(len(collection), points)

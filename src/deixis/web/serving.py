@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable, Sequence
 
@@ -44,7 +45,8 @@ def serve(app: ASGIApp, host: str, port: int, ready: Callable[[str], None], prox
         try:
             listener.bind((host, port))
         except OSError as fault:
-            raise DeixisError(f"cannot listen on {host} port {port}: {fault.strerror or fault}") from None
+            advice = "; try another --port" if fault.errno == errno.EADDRINUSE else ""
+            raise DeixisError(f"cannot listen on {host} port {port}: {fault.strerror or fault}{advice}") from None
         listener.listen(BACKLOG)
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listener.getsockname()[1]}")
