@@ -507,7 +507,7 @@ def test_concepts_order_recipes_have_the_papers_numbers() -> None:
     for name in package_recipes():
         paper, _, row = name.partition("/")
         row = row.removeprefix("coco-")
-        # Concepts of the rows with a centred context are those of whole pictures.
+        # Concepts of the rows with a centred context are those of whole pictures, or of these and 19 regions.
         centred, row = row.startswith("centred-"), row.removeprefix("centred-")
         recipe: Any = load_recipe(name).recipe
         if paper != "concepts-order" or row.startswith(("scenes", "curve")) or recipe.kind != "concepts-order":
@@ -517,7 +517,8 @@ def test_concepts_order_recipes_have_the_papers_numbers() -> None:
         whole = row.startswith(("lambda", "ours"))
         assert (recipe.model.hidden, recipe.model.word, recipe.model.longest) == (1024, 300, 50), name
         assert (recipe.loss.margin, recipe.mismatched) == (0.2, 128), name
-        assert recipe.regions == (0 if centred and recipe.concepts else 50), name
+        regions = 19 if "regions" in words else 0
+        assert recipe.regions == (regions if centred and recipe.concepts else 50), name
         assert bool(recipe.concepts) == (whole or "cnp" in words), name
         assert (recipe.features is not None) == (row not in ("cnp", "cnp-gen")), name
         assert recipe.model.fusion == ("sum" if row == "cnp-ctx-c" else "gate"), name
