@@ -51,7 +51,7 @@ def replayed(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> list[int]
 
     class Counting(graphs._Graph):
         def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
-            sizes.append(len(graphs._tensors(batch)[0]))
+            sizes.append(len(graphs._by_dtype(batch)[0][0]))
             return super().step(batch, factor)
 
     monkeypatch.setattr(graphs, "_Graph", Counting)

@@ -24,8 +24,8 @@ class Replaying:
         self._step, self._batch, self.pool = step, batch, pool
 
     def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
-        for place, value in zip(graphs._tensors(self._batch), graphs._tensors(batch), strict=True):
-            place.copy_(value)
+        for places, values in zip(graphs._by_dtype(self._batch), graphs._by_dtype(batch), strict=True):
+            torch._foreach_copy_(places, values)
         return tree_map_only(Tensor, torch.clone, self._step(self._batch, factor))
 
 

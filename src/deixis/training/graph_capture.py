@@ -109,8 +109,8 @@ class _Graph:
     """
 
     def __init__(self, step: TakeStep, batch: Any, pool: Any) -> None:
-        self._inputs = _tensors(batch)
-        self._factor = torch.ones((), device=self._inputs[0].device)
+        self._inputs = _by_dtype(batch)
+        self._factor = torch.ones((), device=self._inputs[0][0].device)
         self._graph = torch.cuda.CUDAGraph()
         with _no_garbage_collection(), _restored_after_a_fault(), torch.cuda.graph(self._graph, pool=pool):
             self._loss, norm = step(batch, self._factor)
@@ -120,8 +120,8 @@ class _Graph:
         self.pool = self._graph.pool()
 
     def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
-        for input_, value in zip(self._inputs, _tensors(batch), strict=True):
-            input_.copy_(value)
+        for inputs, values in zip(self._inputs, _by_dtype(batch), strict=True):
+            torch._foreach_copy_(inputs, values, non_blocking=True)
         self._factor.fill_(factor)
         self._graph.replay()
         # Cloned, since the next step writes to the same memory.
@@ -162,5 +162,10 @@ def shapes_of(batch: Any) -> Shapes:
     return tuple(leaf.shape if isinstance(leaf, Tensor) else leaf for leaf in leaves)
 
 
-def _tensors(batch: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+def _by_dtype(batch: Any) -> list[list[Tensor]]:
+    """The tensors of a batch in groups that one kernel can copy."""
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, Tensor):
+            groups.setdefault(leaf.dtype, []).append(leaf)
+    return [*groups.values()]
