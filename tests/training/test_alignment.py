@@ -149,10 +149,10 @@ def test_the_ranking_is_that_of_a_loop_and_asks_nothing_of_the_same_picture() ->
                 expected += max(0.0, float(scores[k, other] - scores[k, k]) + 1)
                 expected += max(0.0, float(scores[other, k] - scores[k, k]) + 1)
     mask = torch.ones(6, dtype=torch.bool)
-    assert float(max_margin(scores, ~same, mask, 1.0)[0]) == pytest.approx(expected / 6)
+    assert float(max_margin(scores, ~same, 1.0)[0]) == pytest.approx(expected / 6)
     more, pad = torch.randn(8, 8, dtype=torch.double), torch.nn.functional.pad
     more[:6, :6] = scores
-    masked = max_margin(more, pad(~same, (0, 2, 0, 2)), pad(mask, (0, 2)), 1.0)[0]
+    masked = max_margin(more, pad(~same, (0, 2, 0, 2)), 1.0, pad(mask, (0, 2)))[0]
     assert float(masked) == pytest.approx(expected / 6)
 
 

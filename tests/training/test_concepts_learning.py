@@ -463,7 +463,7 @@ def test_gradients_of_the_ranking_are_those_of_finite_differences() -> None:
     mismatch, mask = owner[:, None] != torch.arange(3), torch.tensor([True, True, True, False])
 
     def ranking(images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
-        return structured_ranking(F.normalize(images), F.normalize(texts), owner, mismatch, mask, 0.2)
+        return structured_ranking(F.normalize(images), F.normalize(texts), owner, mismatch, 0.2, mask)
 
     assert torch.autograd.gradcheck(ranking, tuple(rows))
 

@@ -7,7 +7,8 @@ A batch is a `NamedTuple` whose fields declare what their dimensions are:
         texts: Annotated[Tensor, "texts"]
         match: Annotated[Tensor, "images", "texts"]
 
-Tensors are padded with zeros, masks with False, so padding does not change a loss that uses its masks. A dimension
+Tensors are padded with zeros. Fields whose names end in `mask` are None until then; padding sets them, true for what is
+real and false for what it added, so it does not change a loss that uses them. A dimension
 declared as None is not padded. Fields may be batches themselves, structures that pad themselves (`PadsItself`),
 dictionaries of scalars, or None. What is not a tensor stays on the host; captured steps must not depend on it.
 """
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -71,6 +73,7 @@ class Padding:
     def __init__(self) -> None:
         #: `room` of parts that pad themselves, by their path in the batch.
         self._rooms: dict[tuple[str, ...], Any] = {}
+        self._masks: dict[tuple[int, int, torch.device], Tensor] = {}
 
     def __call__(self, batch: Any) -> Any:
         if 1 in _sizes(batch):
@@ -87,7 +90,23 @@ class Padding:
                 fields[name], self._rooms[field_path] = value.padded(self._rooms.get(field_path))
             elif isinstance(value, tuple) and name not in declared:
                 fields[name] = self._padded(value, field_path)
+        for name, dimensions in declared.items():
+            if name.endswith("mask") and getattr(batch, name) is None:
+                fields[name] = self._mask(batch, dimensions[0])
         return batch._replace(**fields)
+
+    def _mask(self, batch: Any, dimension: str | None) -> Tensor:
+        """True for the real rows of a dimension, the first one of some field of the batch."""
+        declared = _declared(batch)
+        rows = next(
+            value
+            for name, value in zip(batch._fields, batch, strict=True)
+            if isinstance(value, Tensor) and value.dim() and declared[name][0] == dimension
+        )
+        key = (len(rows), bucket_size(len(rows), dimension or ""), rows.device)
+        if key not in self._masks:
+            self._masks[key] = torch.arange(key[1], device=rows.device) < len(rows)
+        return self._masks[key]
 
 
 def pad_to_buckets(values: Tensor, dimensions: tuple[str | None, ...]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Batch norm over the rows that a mask selects."""
+"""Batch norm, and counts, over the rows that a mask selects; None selects all of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+
+
+def row_count(rows: Tensor, mask: Tensor | None) -> int | Tensor:
+    return len(rows) if mask is None else mask.sum()
 
 
 class MaskedSequential(nn.Sequential):

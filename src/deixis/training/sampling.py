@@ -33,11 +33,9 @@ Batch = TypeVar("Batch")
 class RankingBatch(NamedTuple):
     """Images and texts to embed, and which of them match."""
 
-    #: Rows of the data's images or regions, and of its texts or strings; masks are false for padding.
+    #: Rows of the data's images or regions, and of its texts or strings.
     images: Annotated[Tensor, "images"]
-    image_mask: Annotated[Tensor, "images"]
     texts: Annotated[Tensor, "texts"]
-    text_mask: Annotated[Tensor, "texts"]
     contrast: Contrast
     #: Indices of the pairs that the batch is made from.
     pairs: Indices
@@ -48,23 +46,27 @@ class RankingBatch(NamedTuple):
     candidates: Annotated[Tensor, "candidates"] | None = None
     #: Word ids of texts for a recurrent branch, padded with 0.
     token_ids: Annotated[Tensor, "texts", "words"] | None = None
+    #: Of a padded batch: false for padding.
+    image_mask: Annotated[Tensor, "images"] | None = None
+    text_mask: Annotated[Tensor, "texts"] | None = None
 
 
 class PairBatch(NamedTuple):
     """Images and texts to embed, and as many pairs of them labelled +1 as −1."""
 
     images: Annotated[Tensor, "images"]
-    image_mask: Annotated[Tensor, "images"]
     texts: Annotated[Tensor, "texts"]
-    text_mask: Annotated[Tensor, "texts"]
     #: For each pair, its positions in `images` and in `texts`.
     image: Annotated[Tensor, "pairs"]
     text: Annotated[Tensor, "pairs"]
     labels: Annotated[Tensor, "pairs"]
-    pair_mask: Annotated[Tensor, "pairs"]
     pairs: Indices
     statistics: Mapping[str, Tensor]
     token_ids: Annotated[Tensor, "texts", "words"] | None = None
+    #: Of a padded batch: false for padding.
+    image_mask: Annotated[Tensor, "images"] | None = None
+    text_mask: Annotated[Tensor, "texts"] | None = None
+    pair_mask: Annotated[Tensor, "pairs"] | None = None
 
 
 class TokenIdRows:

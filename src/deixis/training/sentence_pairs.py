@@ -188,9 +188,7 @@ class SentenceSampler:
         rows = self._send(texts)
         return RankingBatch(
             images=image[:count],
-            image_mask=torch.ones_like(image[:count], dtype=torch.bool),
             texts=rows,
-            text_mask=torch.ones_like(rows, dtype=torch.bool),
             contrast=contrast,
             pairs=base[:start],
             statistics=as_statistics(statistics, self.device),
@@ -203,13 +201,10 @@ class SentenceSampler:
         images, rows = self._send(self.image[base]), self._send(texts)
         return PairBatch(
             images=images,
-            image_mask=torch.ones_like(images, dtype=torch.bool),
             texts=rows,
-            text_mask=torch.ones_like(rows, dtype=torch.bool),
             image=places % len(base),
             text=places,
             labels=torch.where(places < len(base), 1.0, -1.0),
-            pair_mask=torch.ones_like(places, dtype=torch.bool),
             pairs=base,
             statistics=as_statistics({"pairs": float(len(texts))}, self.device),
             token_ids=self._token_ids(texts, rows),

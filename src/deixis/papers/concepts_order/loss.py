@@ -53,7 +53,7 @@ def mismatched_pictures(owner: Tensor, strings: Tensor, images: int) -> Tensor:
 
 
 def structured_ranking(
-    images: Tensor, texts: Tensor, owner: Tensor, mismatch: Tensor, mask: Tensor, margin: float
+    images: Tensor, texts: Tensor, owner: Tensor, mismatch: Tensor, margin: float, mask: Tensor | None = None
 ) -> Tensor:
     """L_mat of section 3.4: Σ_ik max(0, m − s_ii + s_ik) + max(0, m − s_ii + s_ki), over the mismatched pairs.
 
@@ -61,14 +61,15 @@ def structured_ranking(
         images, texts: `(images, d)`, `(texts, d)` unit embeddings; s is their cosine.
         owner: `(texts,)` the index of the image that each text matches.
         mismatch: `(texts, images)`, of `mismatched_pairs` or `mismatched_pictures`.
-        mask: `(texts,)` true where there is a text.
         margin: m.
+        mask: `(texts,)` false for padding; None: there is none.
     """
     scores = cosines(images, texts)
     matched = scores[owner, torch.arange(len(owner), device=owner.device)][:, None]
     other_texts = (margin - matched + scores[owner]).relu().masked_fill(~mismatch.T[owner], 0)
     other_images = (margin - matched + scores.T).relu().masked_fill(~mismatch, 0)
-    return (other_texts.sum(1) + other_images.sum(1)).masked_fill(~mask, 0).sum()
+    losses = other_texts.sum(1) + other_images.sum(1)
+    return losses.sum() if mask is None else losses.masked_fill(~mask, 0).sum()
 
 
 def exchanged_ranking(images: Tensor, texts: Tensor, twins: Tensor, ids: Tensor, margin: float) -> Tensor:

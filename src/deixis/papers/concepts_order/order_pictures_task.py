@@ -248,7 +248,6 @@ class OrderPictureTask:
 
         return Captions(
             ids=mirror(self.data.texts),
-            mask=torch.ones_like(flipped),
             owner=owner,
             twins=None if self.twins is None else mirror(self.twins),
         )

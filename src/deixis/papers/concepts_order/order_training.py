@@ -21,6 +21,7 @@ from deixis.papers.concepts_order.network import ConceptsOrderNetwork
 from deixis.text.featurizers import TokenIds
 from deixis.text.twins import corpus_twins
 from deixis.text.vocabulary import PAD
+from deixis.training.masked_norm import row_count
 from deixis.training.sampling import Indices, as_indices
 from deixis.training.sentence_pairs import SentenceData
 from deixis.training.task import Gather, Loss, compute_all
@@ -48,13 +49,14 @@ class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Captions(NamedTuple):
     """The captions of a batch of images."""
 
-    #: Word ids, 0 = padding at the end; the mask is true where there is a caption.
+    #: Word ids, 0 = padding at the end.
     ids: Annotated[Tensor, "captions", "words"]
-    mask: Annotated[Tensor, "captions"]
     #: The index of each caption's image in the batch.
     owner: Annotated[Tensor, "captions"]
     #: Word ids of the captions with two roles exchanged, zeros where there is no such twin; None: not used.
     twins: Annotated[Tensor, "captions", "words"] | None = None
+    #: Of a padded batch: false for padding.
+    mask: Annotated[Tensor, "captions"] | None = None
 
 
 def order_loss(
@@ -75,9 +77,9 @@ def order_loss(
         share: `()` of scheduled sampling; None: none.
         gather: computes embeddings and likelihoods.
     """
-    ids, mask, count = captions.ids[:, : network.longest], captions.mask, captions.mask.sum()
+    ids, mask, count = captions.ids[:, : network.longest], captions.mask, row_count(captions.ids, captions.mask)
     images, texts = nn.functional.normalize(fused), gather(network.embed_texts, ids)
-    matching = structured_ranking(images, texts, captions.owner, mismatch, mask, settings.margin)
+    matching = structured_ranking(images, texts, captions.owner, mismatch, settings.margin, mask)
     parts = {"matching": matching / count}
     total = settings.matching * parts["matching"]
     if captions.twins is not None:
@@ -91,7 +93,7 @@ def order_loss(
         else:
             likelihood = network.generator.sampled_negative_log_likelihood
             losses = gather(lambda pictures, words: likelihood(pictures, words, share), fused[captions.owner], ids)
-        parts["generation"] = losses.masked_fill(~mask, 0).sum() / count
+        parts["generation"] = (losses if mask is None else losses.masked_fill(~mask, 0)).sum() / count
         total = total + settings.generation * parts["generation"]
     return Loss(total, parts)
 

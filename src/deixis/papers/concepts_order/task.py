@@ -228,7 +228,6 @@ class ConceptsOrderTask:
         longest = max(1, int(self._lengths[batch.pairs].max()))
         return Captions(
             ids=self.data.texts[batch.texts, :longest],
-            mask=batch.text_mask,
             owner=torch.arange(len(batch.texts), device=self.device),
             twins=None if self.twins[0] is None else self.twins[0][batch.texts, :longest],
         )

@@ -7,37 +7,41 @@ from torch import Tensor
 
 from deixis.papers.dvsa.fast.products import pooled_products
 from deixis.text.recurrent import flat_words
+from deixis.training.masked_norm import row_count
 
 
-def mismatched_pairs(images: Tensor, strings: Tensor, mask: Tensor) -> Tensor:
+def mismatched_pairs(images: Tensor, strings: Tensor, mask: Tensor | None = None) -> Tensor:
     """The pairs k, l of the ranking: pictures differ, and sentences too.
 
     Args:
         images, strings: `(pairs,)` an id of the picture, and of the sentence's words.
-        mask: `(pairs,)` true where there is a pair.
+        mask: `(pairs,)` false for padding; None: there is none.
 
     Returns:
         `(pictures, sentences)` true where they do not match.
     """
-    return (images[:, None] != images) & (strings[:, None] != strings) & mask & mask[:, None]
+    different = (images[:, None] != images) & (strings[:, None] != strings)
+    return different if mask is None else different & mask & mask[:, None]
 
 
-def max_margin(scores: Tensor, negative: Tensor, mask: Tensor, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
+def max_margin(
+    scores: Tensor, negative: Tensor, margin: float, mask: Tensor | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Σ_l max(0, S_kl − S_kk + m) + Σ_l max(0, S_lk − S_kk + m), averaged over the pairs k (main paper, section 3.1.3).
 
     Args:
         scores: S, `(pictures, sentences)`; the diagonal has the matching pairs.
         negative: `mismatched_pairs`.
-        mask: `(pairs,)` true where there is a pair.
         margin: m.
+        mask: `(pairs,)` false for padding; None: there is none.
 
     Returns:
         The loss, and its two parts by direction.
     """
-    matching = scores.diagonal()
+    matching, count = scores.diagonal(), row_count(scores, mask)
     parts = {
-        "image_to_text": (scores - matching[:, None] + margin).relu().masked_fill(~negative, 0).sum() / mask.sum(),
-        "text_to_image": (scores - matching[None, :] + margin).relu().masked_fill(~negative, 0).sum() / mask.sum(),
+        "image_to_text": (scores - matching[:, None] + margin).relu().masked_fill(~negative, 0).sum() / count,
+        "text_to_image": (scores - matching[None, :] + margin).relu().masked_fill(~negative, 0).sum() / count,
     }
     return parts["image_to_text"] + parts["text_to_image"], parts
 

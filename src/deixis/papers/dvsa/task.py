@@ -96,11 +96,12 @@ class AlignmentBatch(NamedTuple):
     """Captions; each is paired with its image."""
 
     captions: Annotated[Tensor, "captions"]
-    #: Their fragments; the mask is true where there is a caption.
+    #: Their fragments.
     ids: Annotated[Tensor, "captions", "words", None]
-    mask: Annotated[Tensor, "captions"]
     #: Which other colours the captions get (`recoloured`), if they do.
     shifts: Annotated[Tensor, "captions"] | None = None
+    #: Of a padded batch: false for padding.
+    mask: Annotated[Tensor, "captions"] | None = None
 
 
 def alignment_data(
@@ -179,7 +180,7 @@ class AlignmentTask:
             if recipe.colour_weight:
                 drawn = random.integers(1, len(self.colours), len(captions))
                 shifts = torch.from_numpy(drawn).to(rows.device, non_blocking=True)
-            return AlignmentBatch(rows, ids, torch.ones_like(rows, dtype=torch.bool), shifts)
+            return AlignmentBatch(rows, ids, shifts)
 
         arrange = partial(grouped, data.things, recipe.group) if recipe.group > 1 else None
         return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make, arrange)
@@ -193,12 +194,12 @@ class AlignmentTask:
         fragments = gather(network.embed_fragments, batch.ids)
         scores = network.score(regions, present, fragments, batch.ids)
         different = mismatched_pairs(images, string, mask)
-        ranking, parts = max_margin(scores, different, mask, self.recipe.margin)
+        ranking, parts = max_margin(scores, different, self.recipe.margin, mask)
         total = ranking
         if batch.shifts is not None:
             ids = recoloured(batch.ids, self.colours, batch.shifts)
             others = network.score(regions, present, gather(network.embed_fragments, ids), ids)
-            has_colour = (ids != batch.ids).flatten(1).any(1) & mask
+            has_colour = (ids != batch.ids).flatten(1).any(1)  # false for padding, whose ids are all 0
             parts["colours"] = recolouring_hinge(scores.diagonal(), others.diagonal(), has_colour, self.recipe.margin)
             total = total + self.recipe.colour_weight * parts["colours"]
         if self.recipe.fragment_weight:

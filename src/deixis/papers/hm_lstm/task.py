@@ -49,6 +49,7 @@ from deixis.text.vector_features import MeanFeatures
 from deixis.text.vocabulary import SPECIALS, Vocabulary
 from deixis.training.inputs import find_store, region_recipes
 from deixis.training.kind import Kind
+from deixis.training.masked_norm import row_count
 from deixis.training.placing import send
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import (
@@ -144,15 +145,16 @@ class HMBatch(NamedTuple):
     #: Its roots are the sentences, its phrases those of all sentences (none in the coarse stage, statistics shared).
     plan: Plan
     captions: Indices
-    #: Rows of visual features: whole pictures of the sentences, regions of the phrases. Masks: where there is one.
+    #: Rows of visual features: whole pictures of the sentences, regions of the phrases.
     pictures: Annotated[Tensor, "sentences"]
-    sentence_mask: Annotated[Tensor, "sentences"]
     regions: Annotated[Tensor, "phrases"]
-    phrase_mask: Annotated[Tensor, "phrases"]
     root_contrast: Annotated[Tensor, "sentences", "sentences"]
     phrase_contrast: Annotated[Tensor, "phrases", "phrases"]
     #: Confidences.
     weights: Annotated[Tensor, "phrases"]
+    #: Of a padded batch: false for padding.
+    sentence_mask: Annotated[Tensor, "sentences"] | None = None
+    phrase_mask: Annotated[Tensor, "phrases"] | None = None
 
 
 class HMModule(nn.Module):
@@ -227,9 +229,7 @@ class HMTask:
             plan=plan,
             captions=captions,
             pictures=pictures,
-            sentence_mask=torch.ones_like(pictures, dtype=torch.bool),
             regions=regions,
-            phrase_mask=torch.ones_like(regions, dtype=torch.bool),
             root_contrast=contrasted_roots(image, string),
             phrase_contrast=contrasted_phrases(owner, name, regions, within_image=within_image),
             weights=weights,
@@ -238,8 +238,9 @@ class HMTask:
     def loss(self, batch: HMBatch, gather: Gather = compute_all) -> Loss:
         """Eq. 10, divided by the number of sentences."""
         network, margin, plan = self.module.network, self.recipe.loss.margin, batch.plan.to(self.device)
-        sentences, count = len(batch.pictures), batch.sentence_mask.sum()
-        mask = torch.cat([batch.sentence_mask, batch.phrase_mask])
+        sentences, count = len(batch.pictures), row_count(batch.pictures, batch.sentence_mask)
+        masks = [mask for mask in (batch.sentence_mask, batch.phrase_mask) if mask is not None]
+        mask = torch.cat(masks) if masks else None
         nodes, rows = torch.cat([plan.root, plan.phrase]), torch.cat([batch.pictures, batch.regions])
         layer = torch.arange(len(rows), device=self.device) >= sentences if len(batch.regions) else None
         texts = gather(lambda rows_given, *rest: network.embed_nodes(plan, rows_given, *rest), nodes, mask, layer)

@@ -24,6 +24,7 @@ from deixis.training.contrastive import (
     contrast_of,
     cosines,
 )
+from deixis.training.masked_norm import row_count
 from deixis.training.task import Loss
 
 
@@ -193,9 +194,10 @@ class LogisticRecipe(Struct, tag="logistic", tag_field="kind", frozen=True, forb
 class LogisticLoss(nn.Module):
     """Eq. 7; the part `right` is the share of pairs on the right side of 0."""
 
-    def forward(self, logits: Tensor, labels: Tensor, mask: Tensor) -> Loss:
-        right = (labels * logits.detach() > 0) & mask
-        return Loss(logistic_loss(logits, labels, mask), {"right": right.sum() / mask.sum()})
+    def forward(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Loss:
+        right = labels * logits.detach() > 0
+        correct = right.sum() if mask is None else (right & mask).sum()
+        return Loss(logistic_loss(logits, labels, mask), {"right": correct / row_count(labels, mask)})
 
 
 LossRecipe = RankingRecipe | HardestNegativeRecipe | InfoNCERecipe | LogisticRecipe

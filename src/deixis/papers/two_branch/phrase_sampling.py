@@ -162,9 +162,7 @@ class PhraseSampler:
         negative[: len(candidates)].scatter_(1, self._send(candidates), True)
         batch = RankingBatch(
             images=images,
-            image_mask=torch.ones_like(images, dtype=torch.bool),
             texts=texts,
-            text_mask=torch.ones_like(texts, dtype=torch.bool),
             contrast=self._contrast(targets, target_index, negative[:, :-1]),
             pairs=base,
             statistics=as_statistics(statistics, self.device),
@@ -287,13 +285,10 @@ class PhraseSampler:
         statistics = {"pairs": float(len(index)), "phrases_without_negative": float(unpaired)}
         return PairBatch(
             images=images,
-            image_mask=torch.ones_like(images, dtype=torch.bool),
             texts=texts,
-            text_mask=torch.ones_like(texts, dtype=torch.bool),
             image=image,
             text=self._send(np.concatenate([text, text])),
             labels=torch.where(is_positive, 1.0, -1.0),
-            pair_mask=torch.ones_like(image, dtype=torch.bool),
             pairs=base,
             statistics=as_statistics(statistics, self.device),
             token_ids=self._token_ids(self.string[base], texts),

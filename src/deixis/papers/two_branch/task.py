@@ -134,10 +134,10 @@ class TwoBranchTask(ABC):
             total, parts = self.module.loss(images[batch.targets], texts, batch.contrast, candidates)
         return Loss(total, {**parts, **batch.statistics})
 
-    def _embed_images(self, rows: Tensor, mask: Tensor) -> Tensor:
+    def _embed_images(self, rows: Tensor, mask: Tensor | None) -> Tensor:
         return self.module.network.embed_images(rows_of(self.visual, rows).float(), mask)
 
-    def _embed_texts(self, rows: Tensor, mask: Tensor) -> Tensor:
+    def _embed_texts(self, rows: Tensor, mask: Tensor | None) -> Tensor:
         return self.module.network.embed_texts(rows_of(self.texts, rows), mask)
 
     def save(self, folder: Path) -> None:
