@@ -21,8 +21,8 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.mark.parametrize(
     ("names", "step", "store"),
     [
-        ("colours", 5, "exact"),
-        ("other,colours", 17, "approximate"),
+        ("colours", 8, "exact"),
+        ("other,colours", 23, "approximate"),
         # Each store with each way to change models; the two above have every store and every way once.
         pytest.param("other,colours", 13, "exact", marks=pytest.mark.slow),
         pytest.param("colours", 13, "approximate", marks=pytest.mark.slow),

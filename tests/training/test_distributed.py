@@ -188,7 +188,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 #: How many processes train each recipe. The slow ones are variants of a kind that another recipe trains.
-COUNTS = dict.fromkeys(RECIPES, (1, 2)) | {"infonce": (1, 4), "pictures": (1, 4)}
+COUNTS = dict.fromkeys(RECIPES, (1, 2)) | {"pictures": (1, 4)}
 SLOW = ("constraints", "phrases-similarity", "pictures", "pictures-fine")
 
 Job = tuple[str, int, list[Any]]
