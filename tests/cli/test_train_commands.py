@@ -7,6 +7,7 @@ import re
 import sys
 import time
 import tomllib
+from collections import Counter
 
 import pytest
 import torch
@@ -167,12 +168,18 @@ def test_a_recipe_is_printed_with_all_that_it_sets_and_trains_from_there(run, tm
 
 
 def test_recipes_are_listed(run):
-    code, out, _ = run("recipes")
+    code, groups, _ = run("recipes")
     listed = json.loads(run("recipes", "--json")[1])
     assert code == 0
     assert "two-branch/sentences-bi" in listed
-    for name, recipe in listed.items():
-        assert f"{name}  ({recipe['kind']}, {recipe['corpus']})" in out
+    names = Counter(name.partition("/")[0] for name in listed)
+    assert [line.split()[:2] for line in groups.splitlines()[:-1]] == [[group, str(names[group])] for group in names]
+    for group in names:
+        code, out, _ = run("recipes", group)
+        of_group = json.loads(run("recipes", group, "--json")[1])
+        assert (code, of_group) == (0, {name: listed[name] for name in listed if name.startswith(f"{group}/")})
+        for name, recipe in of_group.items():
+            assert f"{name}  ({recipe['kind']}, {recipe['corpus']})" in out
 
 
 def test_long_work_is_reported_line_by_line_where_nobody_looks_on(capsys, monkeypatch):

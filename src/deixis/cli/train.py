@@ -125,36 +125,51 @@ def show(
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this recipe.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A recipe to print, or a group to list.", show_default=False)
+    ] = None,
     json: Json = False,
 ) -> None:
-    """List the built-in recipes: kind, corpus, and the table rows they reproduce.
+    """List the groups of built-in recipes, the recipes of a group, or print a recipe.
 
-    With a name, print that recipe as TOML, including the settings it inherits: a start for your own. With --json, also
-    print all defaults.
+    A group's list has each recipe's kind, corpus and the table rows it reproduces. A recipe is printed as TOML,
+    including the settings it inherits: a start for your own. With --json, also print all defaults.
 
     Examples:
 
         deixis recipes
 
+        deixis recipes hm-lstm
+
         deixis recipes hm-lstm/hm-lstm > my.toml
     """
     from deixis.training.recipe import load_recipe, package_recipes
 
-    if name is not None:
+    packaged = dict(package_recipes())
+    groups = dict.fromkeys(recipe.partition("/")[0] for recipe in packaged)
+    if name is not None and name.rstrip("/") not in groups:
         recipe_file = load_recipe(name)
         if json:
             print_json(recipe_file.recipe)
         else:
             typer.echo(recipe_file.text, nl=False)
         return
-    packaged = dict(package_recipes())
+    if name is not None:
+        packaged = {key: recipe for key, recipe in packaged.items() if key.partition("/")[0] == name.rstrip("/")}
     if json:
         print_json(packaged)
-        return
-    for name, recipe in packaged.items():
-        rows = f" [{', '.join(recipe.rows)}]" if recipe.rows else ""
-        typer.echo(f"{name}  ({recipe.kind}, {recipe.corpus})\n    {recipe.about}{rows}")
+    elif name is None:
+        from deixis.metrics.paper_tables import PAPERS, paper_title
+
+        for group in groups:
+            count = sum(key.startswith(f"{group}/") for key in packaged)
+            title = paper_title(group) if group in PAPERS else "deixis-base, the model that ships"
+            typer.echo(f"{group:<16}{count:>3} recipes  {title}")
+        typer.echo("List a group with `deixis recipes GROUP`.")
+    else:
+        for key, recipe in packaged.items():
+            rows = f" [{', '.join(recipe.rows)}]" if recipe.rows else ""
+            typer.echo(f"{key}  ({recipe.kind}, {recipe.corpus})\n    {recipe.about}{rows}")
 
 
 @contextmanager
