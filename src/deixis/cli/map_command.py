@@ -27,7 +27,6 @@ from deixis.errors import DeixisError
 class Method(StrEnum):
     TSNE = "tsne"
     PCA = "pca"
-    UMAP = "umap"
 
 
 def space_map(
@@ -40,7 +39,7 @@ def space_map(
     pictures_in: PicturesIn = None,
     features: Features = None,
     split: Split = SCORED_SPLIT,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="How many images, chosen at random.")] = 100,
+    count: Annotated[int, typer.Option(min=1, max=200, help="How many images, chosen at random.")] = 100,
     method: Annotated[Method, typer.Option(help="How the space is projected to two dimensions.")] = Method.TSNE,
     seed: Seed = 0,
     device: Device = "auto",
@@ -78,7 +77,7 @@ def space_map(
     rows = np.random.default_rng(seed).permutation(len(known.images))[:count]
     images = [known.images[row] for row in np.sort(rows).tolist()]
     with busy("Laying out the space"):
-        layout = lay_out(model, known, images, method=method.value, seed=seed)
+        layout = lay_out(model, known, images, method=method.value)
     pictures = [read_picture(opened, image, at_least=200) for image in images]
     sizes = [
         (image.width or picture.width, image.height or picture.height)

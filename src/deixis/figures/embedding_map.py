@@ -1,14 +1,11 @@
 """The map of an embedding space (HM-LSTM, Fig. 8): pictures and their captions, regions and phrases, in a plane.
 
-t-SNE (scikit-learn) keeps neighbours together; PCA is a plain projection; UMAP is offered where `umap-learn` is
-installed. Embeddings have length 1, so distances follow cosines.
+t-SNE keeps neighbours together; PCA is a plain projection. Embeddings have length 1, so distances follow cosines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import msgspec
@@ -18,12 +15,13 @@ from numpy.typing import NDArray
 from deixis.corpus.records import Image
 from deixis.corpus.spans import Span
 from deixis.errors import DeixisError
+from deixis.figures.tsne import principal_components, tsne
 from deixis.metrics.protocols import Pictures
 from deixis.model import ImageFeatures, Model, Tokens, has_own_score
 from deixis.text.chunker import Chunker
 from deixis.text.tokens import tokens_of
 
-Method = Literal["tsne", "pca", "umap"]
+Method = Literal["tsne", "pca"]
 Kind = Literal["image", "caption", "region", "phrase"]
 #: Phrases of a picture that are drawn at most.
 PHRASES = 6
@@ -55,14 +53,13 @@ def check_space(model: Model) -> None:
         raise DeixisError("this run has no common space of pictures and texts to draw a map of")
 
 
-def space_map(model: Model, pictures: Pictures, images: Sequence[Image], *, method: Method, seed: int) -> SpaceMap:
+def space_map(model: Model, pictures: Pictures, images: Sequence[Image], *, method: Method) -> SpaceMap:
     """Where some images of a split lie with their captions, and, if the model has them, their regions and phrases.
 
     Args:
         model: embeds pictures and texts into one space.
         images: of the split.
         method: how the space is laid out in the plane.
-        seed: of t-SNE and UMAP.
     """
     check_space(model)
     features = [pictures.features(image) for image in images]
@@ -80,7 +77,7 @@ def space_map(model: Model, pictures: Pictures, images: Sequence[Image], *, meth
         points += finer
         rows.append(vectors)
     vectors = np.concatenate([np.asarray(part, np.float64) for part in rows if len(part)])
-    places = scaled(laid_out(vectors, method, seed))
+    places = scaled(laid_out(vectors, method))
     placed = [
         msgspec.structs.replace(point, x=float(x), y=float(y))
         for point, (x, y) in zip(points, places.tolist(), strict=True)
@@ -129,25 +126,11 @@ def _phrases(image: Image) -> list[Tokens]:
     return sorted(counts, key=lambda phrase: -counts[phrase])[:PHRASES]
 
 
-def laid_out(vectors: NDArray[np.float64], method: Method, seed: int) -> NDArray[np.float64]:
+def laid_out(vectors: NDArray[np.float64], method: Method) -> NDArray[np.float64]:
     """Rows `(n, dim)` in a plane, `(n, 2)`."""
     if len(vectors) < 3:
         raise DeixisError("a map needs three points at least")
-    if method == "umap":
-        if find_spec("umap") is None:
-            raise DeixisError("UMAP needs another package: pip install umap-learn; or choose --method tsne")
-        neighbours = min(15, len(vectors) - 1)
-        layout = import_module("umap").UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed)
-        return np.asarray(layout.fit_transform(vectors), np.float64)
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
-    if method == "pca":
-        return np.asarray(PCA(2, svd_solver="full").fit_transform(vectors), np.float64)
-    # Its gradient is summed over neighbourhoods of 3 × perplexity points.
-    perplexity = min(30.0, (len(vectors) - 1) / 3)
-    layout = TSNE(2, perplexity=perplexity, init="pca", learning_rate="auto", random_state=seed, n_jobs=1)
-    return np.asarray(layout.fit_transform(vectors), np.float64)
+    return tsne(vectors) if method == "tsne" else principal_components(vectors)
 
 
 def scaled(places: NDArray[np.float64]) -> NDArray[np.float64]:

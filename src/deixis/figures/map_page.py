@@ -21,7 +21,7 @@ THUMBNAIL, STAMP = 160, 44
 _SIDE, _MARGIN, _TEXT = 1500, 60, 18
 #: Scripts and styles are in the file itself, pictures in it as data; nothing may be fetched.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_NAMES = {"tsne": "t-SNE", "pca": "PCA", "umap": "UMAP"}
+_NAMES = {"tsne": "t-SNE", "pca": "PCA"}
 
 
 def map_page(

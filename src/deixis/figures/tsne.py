@@ -1,7 +1,4 @@
-"""t-SNE (van der Maaten and Hinton, 2008) of up to a few thousand points, with NumPy alone.
-
-It computes all pairs of points. `embedding_map` may have many more, and takes scikit-learn's approximation.
-"""
+"""t-SNE (van der Maaten and Hinton, 2008) of up to a few thousand points, with NumPy alone: it computes all pairs."""
 
 from __future__ import annotations
 
@@ -16,15 +13,17 @@ EARLY_STEPS = 250
 LATE_STEPS = 500
 
 
-def tsne(vectors: NDArray[np.float64], perplexity: float) -> NDArray[np.float64]:
+def tsne(vectors: NDArray[np.float64], perplexity: float | None = None) -> NDArray[np.float64]:
     """Rows `(n, dim)` in a plane, `(n, 2)`, with neighbours together. Nothing in it is random.
 
     Args:
-        perplexity: the effective number of a point's neighbours, 1 or more.
+        perplexity: the effective number of a point's neighbours, 1 or more; None: 30, fewer for fewer than 91 rows.
     """
+    if perplexity is None:
+        perplexity = float(np.clip((len(vectors) - 1) / 3, 1, 30))
     conditional = neighbour_probabilities(vectors, perplexity)
     joint = ((conditional + conditional.T) / (2 * len(vectors))).astype(np.float32)
-    start = _principal_components(vectors)
+    start = principal_components(vectors)
     places = (1e-4 * start / (start[:, 0].std() or 1.0)).astype(np.float32)
     rate = max(len(vectors) / EXAGGERATION / 4, 50.0)
     update, gains = np.zeros_like(places), np.ones_like(places)
@@ -80,7 +79,7 @@ def _squared_distances(rows: NDArray[Any]) -> NDArray[Any]:
     return products
 
 
-def _principal_components(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """In the plane of the largest variance."""
+def principal_components(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows `(n, dim)` in the plane of the largest variance, `(n, 2)`."""
     left, sizes, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
     return np.asarray(left[:, :2] * sizes[:2])

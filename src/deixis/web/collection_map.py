@@ -55,7 +55,6 @@ def draw_map(collection: Collection) -> CollectionMap:
     random = np.random.default_rng(SEED)
     chosen = np.sort(random.choice(collection.ids, min(MOST, len(collection)), replace=False))
     keys = [collection.key(picture) for picture in chosen.tolist()]
-    perplexity = float(np.clip((len(chosen) - 1) / 3, 1, 30))
-    places = scaled(tsne(collection.embeddings_of(chosen).astype(np.float64), perplexity)).round(5)
+    places = scaled(tsne(collection.embeddings_of(chosen).astype(np.float64))).round(5)
     points = [MapPoint(key, x, y) for key, (x, y) in zip(keys, places.tolist(), strict=True) if key]
     return CollectionMap(len(collection), points)
