@@ -1,15 +1,14 @@
 """The demo: from pictures to results on drawn scenes, with tables, drawings and a page.
 
-Draw scenes → count them → extract features → fit a first model on `train` → rank `test` and `unseen` → test word order
-and counting → train the two-branch embedding network → localize phrases with CCA and with the network → align words
-with regions and generate a caption (DVSA). Every number is also written to a result file.
+Draw scenes → count them → extract features → train the two-branch embedding network → localize phrases with CCA and
+with the network → align words with regions and generate a caption (DVSA). Every number is also in a result file.
 """
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from deixis.cli.demo_walk.aligner import show, train_aligner, train_captioner
-from deixis.cli.demo_walk.first_model import Matrix, WordRegression
 from deixis.cli.demo_walk.networks import (
     Trained,
     draw_localizations,
@@ -29,8 +27,7 @@ from deixis.cli.demo_walk.networks import (
     with_regions,
 )
 from deixis.corpus import TYPES, Corpus, Image, write_corpus
-from deixis.corpus.leak_guard import training_set
-from deixis.corpus.scenes import Swap, count_swaps, order_swaps, scenes_corpus
+from deixis.corpus.scenes import scenes_corpus
 from deixis.corpus.statistics import Statistics, corpus_statistics
 from deixis.features.extraction import extract
 from deixis.features.feature_recipe import FeatureRecipe
@@ -38,19 +35,16 @@ from deixis.features.mapper import make_mapper
 from deixis.features.store import FeatureStore
 from deixis.figures.page import annotated, drawing_of, hits, page, paragraph, table
 from deixis.files import atomic_write, write_text
-from deixis.metrics.ranking import RECALL_AT, TIES, Ranking, evaluate_ranking, random_figures
-from deixis.metrics.results import Protocol, Result, corpus_reference, make_result, save
-from deixis.metrics.score_blocks import EmbeddingScores
+from deixis.metrics.ranking import RECALL_AT
+from deixis.metrics.results import save
+from deixis.model import Model, store_images
 from deixis.vision.drawing.pages import draw_annotations
 from deixis.vision.drawing.typesetting import as_written
 
-#: Splits that are ranked. `unseen` has combinations of words that do not occur in training.
-RANKED = ("test", "unseen")
 SHOWN_SCENES, SHOWN_QUERIES, SHOWN_HITS = 6, 4, 5
 
 #: The smallest default backbone, on the whole picture.
 FEATURES = FeatureRecipe(backbone="efficientnet-lite0", crops="squash")
-MODEL = "features"
 
 #: Called with the number of images done, and of all images.
 Progress = Callable[[int, int], None]
@@ -86,46 +80,12 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     extract(corpus, make_mapper(FEATURES), out / "features" / "image", progress=progress)
     store = FeatureStore(out / "features" / "image")
 
-    def features_of(images: Iterable[Image]) -> Matrix:
-        rows = store.image_vectors()[store.numbers(image.id for image in images)]
-        return np.asarray(rows, dtype=np.float32)
-
-    training = training_set(corpus)
-    validation = corpus.split("val")
-    model = WordRegression().fit(
-        features_of(training),
-        training,
-        features_of(validation),
-        [[caption.text for caption in image.captions] for image in validation],
-    )
-
-    results: list[Path] = []
-    ranking_rows: list[Sequence[str]] = []
-    twin_rows: list[Sequence[str]] = []
-    for name in RANKED:
-        split = corpus.split(name)
-        vectors = model.embed_images(features_of(split))
-        began = time.monotonic()
-        ranking = rank(split, vectors, model)
-        chance = Ranking(
-            random_figures([len(image.captions) for image in split], ranking.image_to_text.candidates),
-            random_figures([1] * ranking.text_to_image.queries, ranking.text_to_image.candidates),
-        )
-        ranking_rows += [*_ranking_rows(f"{name}: chance", chance), *_ranking_rows(f"{name}: {MODEL}", ranking)]
-        twins = {kind: _twin_accuracy(swaps(split), split, vectors, model) for kind, swaps in _TWINS.items()}
-        twin_rows += [[f"{name}: {kind}", f"{share:.1f}", str(pairs)] for kind, (share, pairs) in twins.items()]
-        path = out / "results" / f"{name}.json"
-        save(_result(corpus, name, ranking, twins, time.monotonic() - began), path)
-        results.append(path)
-    say("2. A first model: features of the picture → words of its captions", RANKING_COLUMNS, ranking_rows)
-    say("3. What it cannot know: word order and counting", TWIN_COLUMNS, twin_rows)
-
     # Networks this small train in one thread: the slowest one runs in another process beside the others.
     with ProcessPoolExecutor(1, get_context("spawn")) as processes:
         beside = processes.submit(train_captioner, corpus, store, out)
         sentences = train_sentences(corpus, store, out)
         network_rows = _network_rows(sentences)
-        say("4. An embedding network (two-branch networks), test split", NETWORK_COLUMNS, network_rows)
+        say("2. An embedding network (two-branch networks), test split", NETWORK_COLUMNS, network_rows)
 
         regional = with_regions(corpus)
         # The runs with regions know these scenes alone: commands that open them need this corpus.
@@ -133,36 +93,33 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
         stores = region_stores(regional, out, progress)
         phrases = train_phrases(regional, stores, out)
         phrase_rows = _phrase_rows(phrases)
-        say("5. Phrase localization (Flickr30k Entities, two-branch networks), test split", PHRASE_COLUMNS, phrase_rows)
+        say("3. Phrase localization (Flickr30k Entities, two-branch networks), test split", PHRASE_COLUMNS, phrase_rows)
         localizations = out / "localizations.png"
         with atomic_write(localizations) as stream:
             draw_localizations(regional, stores, phrases).save(stream, "PNG")
 
         aligner, captioner = train_aligner(regional, stores, out), beside.result()
     word_rows = _word_rows(aligner, captioner)
-    say("6. Aligned words, and captions (DVSA), test split", WORD_COLUMNS, word_rows)
+    say("4. Aligned words, and captions (DVSA), test split", WORD_COLUMNS, word_rows)
     at_work = show(regional, stores, store, aligner, captioner)
     aligned = out / "aligned.png"
     with atomic_write(aligned) as stream:
         at_work.drawing.save(stream, "PNG")
+    results: list[Path] = []
     for trained in (sentences, *phrases, aligner, captioner):
         for result in trained.results:
             path = out / "results" / f"{trained.name} {result.protocol.name}.json".replace(" ", "-").lower()
             save(result, path)
             results.append(path)
 
-    test = corpus.split("test")
-    vectors = model.embed_images(features_of(test))
     sections = [
         (
             "The corpus",
             paragraph(f"{drawn}, annotated as Flickr30k Entities is.") + table(*_statistics_table(statistics)),
         ),
         ("Captions, phrases and boxes", _scenes(shown, corpus, out)),
-        ("A first model", paragraph(MODEL_TEXT) + table(RANKING_COLUMNS, ranking_rows)),
-        ("What it finds", _queries(test, vectors, model, out)),
-        ("What it cannot know", paragraph(TWIN_TEXT) + table(TWIN_COLUMNS, twin_rows)),
         ("An embedding network", paragraph(NETWORK_TEXT) + table(NETWORK_COLUMNS, network_rows)),
+        ("What it finds", _queries(corpus.split("test"), sentences.model, store, out)),
         (
             "Phrase localization",
             paragraph(PHRASE_TEXT)
@@ -207,19 +164,12 @@ LEAD = (
     "Deixis draws scenes with captions, phrases, coreference chains and exact boxes, extracts features, trains several "
     "models, and evaluates them."
 )
-MODEL_TEXT = (
-    "Ridge regression from the ImageNet features of a picture (EfficientNet-Lite0) to the words of its captions. "
-    "I→T: a picture asks for its captions; T→I: a caption asks for its picture. Recall@K is the percentage of queries "
-    "with at least one correct answer among the first K, mR the mean of the six. Ties count against the model."
-)
-TWIN_TEXT = (
-    "Each caption has a false twin in nearly the same words: roles exchanged, or one more or fewer. For a model that "
-    "ignores word order most exchanged twins are the same sentence, and a tie counts as an error."
-)
 NETWORK_TEXT = (
-    "Two branches that embed pictures and texts into one space, trained with the ranking loss, neighbourhood sampling "
-    "and neighbourhood constraints of two-branch networks, on the same features; texts are tf-idf vectors. S→S: a "
-    "caption asks for another caption of the same picture."
+    "Two branches that embed pictures (ImageNet features of EfficientNet-Lite0) and texts (tf-idf vectors) into one "
+    "space, trained with the ranking loss, neighbourhood sampling and neighbourhood constraints of two-branch "
+    "networks. I→T: a picture asks for its captions; T→I: a caption asks for its picture; S→S: a caption asks for "
+    "another caption of the same picture. Recall@K is the percentage of queries with at least one correct answer "
+    "among the first K. Ties count against the model."
 )
 PHRASE_TEXT = (
     "The region proposals of a picture are ranked for every phrase of its captions. A hit has an intersection over "
@@ -235,46 +185,6 @@ WORD_TEXT = (
 WORD_COLUMNS = ("metric", "%")
 NETWORK_COLUMNS = ("direction", "R@1", "R@5", "R@10", "median rank")
 PHRASE_COLUMNS = ("model", "R@1", "R@5", "R@10", "upper bound", "phrases")
-RANKING_COLUMNS = ("split: model", "R@1", "R@5", "R@10", "median rank", "mR")
-TWIN_COLUMNS = ("split: twin", "true caption scores higher, %", "pairs")
-_TWINS: dict[str, Callable[[Corpus], list[Swap]]] = {"order exchanged": order_swaps, "another count": count_swaps}
-
-
-def rank(corpus: Corpus, images: Matrix, model: WordRegression) -> Ranking:
-    """Rank all images and captions of a corpus in both directions."""
-    texts = [caption.text for image in corpus for caption in image.captions]
-    owners = np.repeat(np.arange(len(corpus)), [len(image.captions) for image in corpus])
-    return evaluate_ranking(EmbeddingScores(images, model.embed_texts(texts)), owners)
-
-
-def _twin_accuracy(swaps: list[Swap], corpus: Corpus, images: Matrix, model: WordRegression) -> tuple[float, int]:
-    """The percentage of captions that score higher than their false twin, and the number of pairs."""
-    rows = {image.id: row for row, image in enumerate(corpus)}
-    vectors = images[[rows[swap.image_id] for swap in swaps]]
-    true = (vectors * model.embed_texts([swap.true for swap in swaps])).sum(1)
-    false = (vectors * model.embed_texts([swap.false for swap in swaps])).sum(1)
-    # The same words summed in another order differ by rounding.
-    return 100 * float(np.mean(true > false + 1e-6)), len(swaps)
-
-
-def _result(
-    corpus: Corpus, split: str, ranking: Ranking, twins: dict[str, tuple[float, int]], duration: float
-) -> Result:
-    metrics = {
-        **ranking.as_dict(),
-        "true_caption_scores_higher": {kind: share for kind, (share, _) in twins.items()},
-    }
-    protocol = Protocol("image-text ranking", TIES, {"model": f"{FEATURES.backbone} to words by ridge regression"})
-    return make_result(protocol, metrics, corpus=corpus_reference(corpus, split), seed=0, duration=duration)
-
-
-def _ranking_rows(name: str, ranking: Ranking) -> list[list[str]]:
-    """One row per direction; the first has the mean of the six recalls."""
-    directions = (("I→T", ranking.image_to_text, f"{ranking.mean_recall:.1f}"), ("T→I", ranking.text_to_image, ""))
-    return [
-        [f"{name}, {direction}", *(f"{figures.recall[k]:.1f}" for k in RECALL_AT), f"{figures.median_rank:g}", mean]
-        for direction, figures, mean in directions
-    ]
 
 
 def _network_rows(trained: Trained) -> list[list[str]]:
@@ -342,16 +252,16 @@ def _scenes(images: Sequence[Image], corpus: Corpus, out: Path) -> str:
     return f'<div class="scenes">{"".join(figures)}</div>'
 
 
-def _queries(corpus: Corpus, vectors: Matrix, model: WordRegression, out: Path) -> str:
+def _queries(corpus: Corpus, model: Model, store: FeatureStore, out: Path) -> str:
     """The first captions of evenly spaced images, each with the pictures that the model ranks first."""
+    features = list(store_images(store, [image.id for image in corpus]))
     parts = []
     for position in range(0, len(corpus), len(corpus) // SHOWN_QUERIES)[:SHOWN_QUERIES]:
         image = corpus.images[position]
-        scores = vectors @ model.embed_texts([image.captions[0].text])[0]
-        best = np.argsort(-scores, kind="stable")[:SHOWN_HITS]
+        scores = model.score(features, [image.captions[0].text])[:, 0]
+        best = np.argsort(-scores, kind="stable")[:SHOWN_HITS].tolist()
         pictures = [
-            (_picture_file(corpus, hit.id, out), float(scores[row]), hit.id == image.id)
-            for row, hit in ((row, corpus.images[row]) for row in best)
+            (_picture_file(corpus, corpus.images[row].id, out), float(scores[row]), row == position) for row in best
         ]
         parts.append(hits(as_written(image.captions[0].tokens), pictures))
     return "\n".join(parts)
