@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from deixis.papers.two_branch.loss import ranking_loss
     from deixis.papers.two_branch.network import SimilarityNetwork, TwoBranchEmbedding
     from deixis.search.engine import SearchEngine
-    from deixis.training.train_recipe import train
+    from deixis.training.running import train
 
 __version__ = "0.2.0"
 
@@ -60,7 +60,7 @@ _HOMES = {
     # Models: open one, train one, evaluate one, search photos with one.
     "deixis.loading": ("load_model",),
     "deixis.model": ("Model",),
-    "deixis.training.train_recipe": ("train",),
+    "deixis.training.running": ("train",),
     "deixis.metrics.evaluation": ("evaluate",),
     "deixis.metrics.results": ("Result",),
     "deixis.search.engine": ("SearchEngine",),

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deixis.annotation.answers import Answers
-from deixis.annotation.links import likely_same, link_mentions, type_groups, verify_chain
-from deixis.annotation.wording import head_noun, wording_similarity
+from deixis.annotation.links import head_noun, likely_same, link_mentions, type_groups, verify_chain, wording_similarity
 from deixis.annotation.workflow_records import AcceptFix, Judgment, Mention
 
 

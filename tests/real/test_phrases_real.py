@@ -11,7 +11,7 @@ import pytest
 from deixis.corpus import Corpus, open_corpus
 from deixis.metrics.localization import Localized, evaluate_localization, gold_queries, phrase_key
 from deixis.metrics.region_phrase_ranking import region_phrases
-from deixis.training.resampling import resample
+from deixis.training.phrase_pairs import resample
 
 DATA = Path(os.environ.get("DEIXIS_DATA", "no data"))
 ENTITIES, FLICKR8K = DATA / "flickr30k_entities" / "annotations.zip", DATA / "flickr8k"

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, make_caption, open_corpus
 from deixis.corpus.leak_guard import training_set
-from deixis.text.bag_of_words import MeanVectors
 from deixis.text.fisher import FisherVectors
 from deixis.text.tokens import tokenize, tokens_of, tokens_of_captions
+from deixis.text.vector_features import MeanVectors
 from deixis.text.word_vectors import SPACY_PACKAGES, WordVectors, spacy_vectors
 
 DATA = Path(os.environ.get("DEIXIS_DATA", "no data"))

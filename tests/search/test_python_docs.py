@@ -60,7 +60,7 @@ def test_snippets_run_and_print_what_they_promise(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(place / "cache"))
-    monkeypatch.setattr("deixis.training.train_recipe.load_recipe", lambda name, changes: load_recipe(name, SMALL))
+    monkeypatch.setattr("deixis.training.running.load_recipe", lambda name, changes: load_recipe(name, SMALL))
     snippets = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
     scores = np.random.default_rng(0).normal(size=(4, 20))
     names: dict[str, Any] = {"scores": scores, "my_model": Sizes(), "corpus": deixis.open_corpus("scenes:40")}

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 
-from deixis.text.bag_of_words import MeanVectors, tfidf
+from deixis.text.vector_features import MeanVectors, tfidf
 from deixis.text.word_vectors import WordVectors
 
 CAPTIONS = [("a", "dog", "runs"), ("a", "cat"), ("the", "dog", "and", "dog", "sit", ".")]

@@ -14,8 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from deixis.corpus import TrainingSet, open_corpus, training_set
 from deixis.errors import DeixisError, InputError
 from deixis.text import featurizers as room
-from deixis.text import named_vectors
-from deixis.text.bag_of_words import MeanVectors
+from deixis.text import vector_files
 from deixis.text.featurizers import (
     TextRecipe,
     TokenIds,
@@ -25,9 +24,9 @@ from deixis.text.featurizers import (
     text_features,
 )
 from deixis.text.fisher import FisherVectors
-from deixis.text.named_vectors import StoredVectors
 from deixis.text.tokens import tokens_of_captions, tokens_of_phrases
-from deixis.text.vector_features import FisherFeatures
+from deixis.text.vector_features import FisherFeatures, MeanVectors
+from deixis.text.vector_files import StoredVectors
 from deixis.text.word_vectors import WordVectors
 
 RECIPES = [
@@ -86,7 +85,7 @@ def test_the_files_give_the_same_numbers_without_word_vectors(
 ) -> None:
     fitted = made(recipe, captions, unseen, vectors)
     fitted.save(tmp_path)
-    monkeypatch.setattr(named_vectors, "spacy_vectors", _none_installed)
+    monkeypatch.setattr(vector_files, "spacy_vectors", _none_installed)
     loaded = load_text_features(tmp_path, device="cpu")
     assert (loaded.recipe, loaded.dim) == (recipe, fitted.dim)
     for texts in (captions, unseen):
@@ -149,9 +148,9 @@ def test_the_cache_needs_word_vectors_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
-    monkeypatch.setattr(named_vectors, "spacy_vectors", lambda: vectors)
+    monkeypatch.setattr(vector_files, "spacy_vectors", lambda: vectors)
     first = text_features(RECIPES[0], training, also=unseen, device="cpu")
-    monkeypatch.setattr(named_vectors, "spacy_vectors", _none_installed)
+    monkeypatch.setattr(vector_files, "spacy_vectors", _none_installed)
     again = text_features(RECIPES[0], training, also=unseen, device="cpu")
     np.testing.assert_array_equal(again.transform(unseen), first.transform(unseen))
     # Principal components are fitted on top of the mixture that is there.
@@ -172,7 +171,7 @@ def test_words_met_later_are_added(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
-    monkeypatch.setattr(named_vectors, "spacy_vectors", lambda: vectors)
+    monkeypatch.setattr(vector_files, "spacy_vectors", lambda: vectors)
     # Of these words, those that the captions lack are unknown at first.
     before = text_features(RECIPES[4], training).transform(unseen)
     after = text_features(RECIPES[4], training, also=unseen).transform(unseen)
@@ -181,7 +180,7 @@ def test_words_met_later_are_added(
     # Components are of Fisher vectors: a recipe whose kind was set to another keeps its number, which says nothing.
     other = text_features(msgspec.structs.replace(RECIPES[4], pca=6000), training, also=unseen)
     np.testing.assert_array_equal(other.transform(unseen), after)
-    monkeypatch.setattr(named_vectors, "spacy_vectors", _none_installed)
+    monkeypatch.setattr(vector_files, "spacy_vectors", _none_installed)
     np.testing.assert_array_equal(text_features(RECIPES[4], training, also=unseen).transform(unseen), after)
 
 

@@ -19,9 +19,8 @@ from PIL import Image
 from deixis.errors import DeixisError, InputError
 from deixis.papers.two_branch.phrases_task import PhrasesKind
 from deixis.training.checkpoints import Position, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from deixis.training.curves import draw_curves
 from deixis.training.recipe import load_recipe
-from deixis.training.run_card import model_card
+from deixis.training.run_card import draw_curves, model_card
 from deixis.training.run_records import (
     CorpusPlan,
     EpochRecord,

@@ -1,4 +1,4 @@
-"""Creates a project from a corpus: mentions, first questions, and verification questions."""
+"""Creates a project from a corpus (mentions, first questions, verification questions), and finds its pictures again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deixis.annotation.mentions import Start, documents
 from deixis.annotation.project_settings import store_settings
 from deixis.annotation.workflow import image_state
 from deixis.annotation.workflow_records import MOST_MENTIONS, Document, Settings
-from deixis.corpus import Corpus
+from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError, InputError
 from deixis.text.chunker import Chunker
@@ -163,3 +163,21 @@ def _known_row(question: KnownQuestion, test: bool) -> dict[str, object]:
         "truth": msgspec.json.encode(question.truth),
         "evidence": msgspec.json.encode(question.evidence),
     }
+
+
+def project_corpus(engine: Engine, *, known: bool = False) -> Corpus:
+    """The corpus of the images to annotate, or with `known` the corpus of the verification questions."""
+    with schema.reading(engine) as connection:
+        corpus = schema.get_value(connection, "known_corpus" if known else "corpus")
+        elsewhere = None if known else schema.get_value(connection, "pictures")
+    if not corpus:
+        raise DeixisError("the project does not record where its pictures are")
+    return open_corpus(corpus, pictures=elsewhere or None)
+
+
+def project_pictures(engine: Engine, *, known: bool = False) -> Pictures:
+    """The pictures of `project_corpus`."""
+    corpus = project_corpus(engine, known=known)
+    if corpus.pictures is None:
+        raise DeixisError(f"{corpus.name or 'the corpus'}: has no pictures")
+    return corpus.pictures

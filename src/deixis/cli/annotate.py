@@ -307,7 +307,7 @@ def _lasting(path: str | Path | None) -> str:
 
 
 def _with_pictures(workbench: Workbench, corpus: Corpus) -> Corpus:
-    from deixis.annotation.project_pictures import project_pictures
+    from deixis.annotation.project import project_pictures
     from deixis.corpus import Corpus as CorpusRecord
 
     return CorpusRecord(corpus, name=corpus.name, pictures=project_pictures(workbench.engine))

@@ -72,7 +72,7 @@ def _assistant(project: str, links: bool, run: Path | None, features: list[Path]
     if not links and run is None:
         return None
     from deixis.annotation.assistance import ModelAssistant
-    from deixis.annotation.project_pictures import project_corpus
+    from deixis.annotation.project import project_corpus
     from deixis.annotation.workbench import Workbench
     from deixis.text.coreference import CoreferenceScorer
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.errors import DeixisError, InputError
-from deixis.features.arrays import FixedArray, RaggedArray
+from deixis.features.arrays import FixedArray, Partition, RaggedArray
 from deixis.features.layout import (
     IDS,
     MANIFEST,
@@ -28,7 +28,6 @@ from deixis.features.layout import (
     partition_done,
     sidecar_file,
 )
-from deixis.features.partition import Partition
 from deixis.files import TABLE_LIMIT, read_json, read_regular
 
 

@@ -8,8 +8,10 @@ scored model prefers the true caption when it sees another picture: what it know
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +25,6 @@ from deixis.metrics.word_order import OTHERS, TOLERANCE, Leads, lead_figures, sc
 from deixis.model import Model, Tokens
 from deixis.text.false_captions import KINDS, Kind, balanced, colour_counts, false_captions
 from deixis.text.tokens import tokens_of, tokens_of_captions
-from deixis.text.trigrams import Trigrams
 from deixis.vision.reading import read_picture
 
 #: Pairs are balanced within so many groups of each kind, from the smallest to the largest difference in likelihood.
@@ -125,3 +126,42 @@ def _leads(model: Model, corpus: Corpus, images: Sequence[Image], twins: Sequenc
         other_rows = [row for row, other in enumerate(others) if other.id != image.id][: len(others) - 1]
         scores[1:, columns] = shown[np.ix_(other_rows, columns)]
     return score_leads(scores)
+
+
+#: Around every sentence.
+_START, _END = "<s>", "</s>"
+
+
+class Trigrams:
+    """Fitted to sentences, each a sequence of tokens.
+
+    >>> model = Trigrams([("a", "red", "bus"), ("a", "red", "bus"), ("a", "blue", "bus")])
+    >>> model.log_probability(("a", "red", "bus")) > model.log_probability(("a", "blue", "bus"))
+    True
+    """
+
+    def __init__(self, sentences: Iterable[Sequence[str]]) -> None:
+        self._counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+        for sentence in sentences:
+            for history, word in _steps(sentence):
+                for length in range(len(history) + 1):
+                    self._counts[history[length:]][word] += 1
+        self._totals = {history: counts.total() for history, counts in self._counts.items()}
+        self._words = len(self._counts[()]) + 1
+
+    def log_probability(self, sentence: Sequence[str]) -> float:
+        """log p(sentence), its end included."""
+        return sum(math.log(self._probability(history, word)) for history, word in _steps(sentence))
+
+    def _probability(self, history: tuple[str, ...], word: str) -> float:
+        shorter = self._probability(history[1:], word) if history else 1 / self._words
+        counts = self._counts.get(history)
+        if not counts:
+            return shorter
+        return (counts[word] + len(counts) * shorter) / (self._totals[history] + len(counts))
+
+
+def _steps(sentence: Sequence[str]) -> Iterable[tuple[tuple[str, str], str]]:
+    """Every word with the two before it."""
+    padded = (_START, _START, *sentence, _END)
+    return (((padded[index - 2], padded[index - 1]), padded[index]) for index in range(2, len(padded)))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from deixis.features.store import FeatureStore
     from deixis.metrics.protocols import Pictures
     from deixis.model import Model
-    from deixis.training.fitting import Fits
     from deixis.training.run_protocols import Evaluation, RunProtocol
+    from deixis.training.running import Fits
     from deixis.training.task import Task
 
 R = TypeVar("R", bound=FitRecipe)

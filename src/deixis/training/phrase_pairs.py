@@ -6,7 +6,7 @@ of 6,000 images take 3 GB, and little more memory is needed. Validation uses the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, cast
@@ -280,3 +280,24 @@ def _overlapping(
         for rows, sizes in zip(values, lengths, strict=True)
     )
     return positives, negatives
+
+
+def resample(phrases: Sequence[Hashable], limit: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Sorted indices of the pairs to keep: `limit` random ones of each phrase, or all if it has no more.
+
+    Args:
+        phrases: the phrase of each region-phrase pair, or an id of it.
+
+    >>> resample(["a man", "a dog", "a man", "a man"], 1, np.random.default_rng(0)).tolist()
+    [1, 2]
+    """
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, not {limit}")
+    ids: dict[Hashable, int] = {}
+    codes = np.fromiter((ids.setdefault(phrase, len(ids)) for phrase in phrases), np.int64, len(phrases))
+    # Shuffled, then grouped by phrase: the first `limit` of a group are a random sample without replacement.
+    shuffled = generator.permutation(len(codes))
+    ordered = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    counts = np.bincount(codes, minlength=len(ids))
+    index_in_group = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(ordered[index_in_group < limit])

@@ -1,17 +1,24 @@
-"""Run a recipe: get its features, build its task, train it into a run folder, or take a run from the cache."""
+"""Run a recipe: get its features, build its task, train or fit it into a run folder, or take a run from the cache.
+
+`train` is `deixis.train`, the same from Python.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import torch
+from torch import Tensor
 
-from deixis.corpus import Corpus
+from deixis.corpus import Corpus, open_corpus
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.kept import features_for
@@ -19,14 +26,15 @@ from deixis.features.store import FeatureStore
 from deixis.files import cache_folder, in_turn
 from deixis.metrics.former_names import current_name
 from deixis.training.distributed import ALONE, FollowingRun, Ranks
-from deixis.training.fitting import Fits, fit
 from deixis.training.kinds import KINDS, kind_of
 from deixis.training.recipe import FitRecipe, Recipe, RecipeFile, check_recipe, load_recipe
-from deixis.training.recipe_files import package_files
-from deixis.training.run_records import TrainingReport, make_run_plan
-from deixis.training.runs import RunFolder, is_finished, read_model, read_plan
-from deixis.training.trainer import Progress, train
+from deixis.training.recipe_files import package_files, toml_value
+from deixis.training.run_records import Note, TrainingReport, epoch_line, make_run_plan
+from deixis.training.runs import RunFolder, is_finished, read_model, read_plan, refuse_another
+from deixis.training.trainer import Progress
+from deixis.training.trainer import train as train_task
 from deixis.vision import TOWER
+from deixis.vision.learned_proposals import checked_device
 
 #: The trained backbone in the folder of a run that uses its features.
 TOWER_FILE = "tower.safetensors"
@@ -63,7 +71,7 @@ def run_recipe(
             assert isinstance(run, RunFolder)
             return fit(task, run, device=device, say=say)
         assert isinstance(recipe, Recipe)
-        return train(
+        return train_task(
             task, recipe.schedule, run, seed=recipe.seed, device=device, ranks=ranks, progress=progress, say=say
         )
 
@@ -174,3 +182,98 @@ def cached_run(recipe: str | RecipeFile, corpus: Corpus, stores: Sequence[Featur
     with in_turn(folder):
         run_recipe(file, corpus, stores, folder, device)
     return folder
+
+
+def train(
+    recipe: str | Path,
+    corpus: Corpus | str | Path,
+    out: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    progress: bool = False,
+) -> TrainingReport:
+    """Train a recipe into a run folder, as `deixis train` does.
+
+    The features that the recipe needs are extracted once for a corpus and kept in the cache. A run that was
+    interrupted is continued when you call this again; a finished one is left as it is.
+
+    Args:
+        recipe: a name that `deixis recipes` lists, or a `.toml` file.
+        corpus: a corpus, or where one is, as `open_corpus` takes it.
+        out: the run folder; `deixis.load_model` opens it afterwards.
+        settings: settings of the recipe to change, by name: `{"schedule.epochs": 3}`.
+        seed: in place of the recipe's.
+        device: `cpu`, `cuda`, or `auto`, which is `cuda` where there is a GPU.
+        progress: print a line for every epoch to standard error.
+
+    Returns:
+        The epoch that was kept and its figures on the validation split.
+
+    Raises:
+        DeixisError: in one line, what is wrong with the recipe, the corpus or the folder.
+
+    >>> report = train("two-branch/demo-sentences", "scenes:40", out="runs/demo", settings={"schedule.epochs": 2})
+    >>> report.epochs
+    2
+    """
+    changes = [f"{name}={toml_value(value)}" for name, value in (settings or {}).items()]
+    file = load_recipe(recipe, [*changes, *([] if seed is None else [f"seed={seed}"])])
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    target = checked_device(name)
+    opened = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    kind_of(file.recipe.kind).check_corpus(file.recipe, opened)
+    refuse_another(out, make_run_plan(file.recipe, opened, ()))
+    stores = stores_for(file.recipe, opened, device=name)
+
+    def say(text: str) -> None:
+        if progress and text:
+            print(text, file=sys.stderr)
+
+    def show_epoch(at: Progress) -> None:
+        if at.epoch_record is not None:
+            say(epoch_line(at.epoch_record, at.epochs))
+
+    say(left_out(stores))
+    return run_recipe(file, opened, stores, out, target, progress=show_epoch, say=say)
+
+
+@runtime_checkable
+class Fits(Protocol):
+    """Something that is fitted in closed form (`deixis.papers.entities_cca.task`), where a `Task` is trained."""
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The weights for `model.safetensors`, once fitted."""
+        ...
+
+    def parameters(self) -> int:
+        """The number of fitted parameters."""
+        ...
+
+    def fit(self, say: Callable[[str], None]) -> Mapping[str, float]:
+        """Fit, report each try with `say`, and return the figures on the validation split."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the model into the run folder."""
+        ...
+
+
+def fit(task: Fits, run: RunFolder, *, device: torch.device, say: Callable[[str], None]) -> TrainingReport:
+    """Fit into a run folder. A finished run is left as it is; one that was killed starts again."""
+    if run.finished:
+        return read_model(run.folder).report
+    start = time.monotonic()
+    run.resume(device)
+
+    def note(text: str) -> None:
+        run.log(Note(text))
+        say(text)
+
+    figures = dict(task.fit(note))
+    task.save(run.folder)
+    seconds = time.monotonic() - start
+    report = TrainingReport(0, 0, figures, stopped_early=False, seconds=seconds, parameters=task.parameters())
+    run.finish(task.weights(), report)
+    return report

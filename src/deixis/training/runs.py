@@ -43,8 +43,7 @@ from deixis.training.checkpoints import (
     write_checkpoint,
     write_tensors,
 )
-from deixis.training.curves import draw_curves
-from deixis.training.run_card import model_card
+from deixis.training.run_card import draw_curves, model_card
 from deixis.training.run_records import ModelRecord, Note, Record, RunPlan, Start, TrainingReport, batch_means
 
 RECIPE, PLAN, ENVIRONMENT, LOG, CHECKPOINTS = "recipe.toml", "run.json", "environment.json", "log.jsonl", "checkpoints"

@@ -1,7 +1,8 @@
-"""EdgeBoxes (Zitnick and Dollár 2014) through OpenCV: boxes that wholly contain many contours.
+"""Proposals through OpenCV: EdgeBoxes (Zitnick and Dollár 2014) and selective search (Uijlings et al. 2013).
 
-It needs the edges of a structured forest, whose trained model cannot be bundled. You can give the file; without it,
-edges are computed here: colour gradients at several scales, relative to their surroundings, thinned.
+EdgeBoxes finds boxes that wholly contain many contours. It needs the edges of a structured forest, whose trained model
+cannot be bundled. You can give the file; without it, edges are computed here: colour gradients at several scales,
+relative to their surroundings, thinned.
 `results/benchmarks/edges.json` has the recall on validation pictures of Flickr8k with each part removed: contrast
 with the surroundings and kappa matter most, several scales give tighter boxes (IoU 0.7), colour
 makes no clear difference.
@@ -9,6 +10,7 @@ makes no clear difference.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,38 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from deixis.errors import InputError
+from deixis.errors import DeixisError, InputError
 from deixis.vision import EdgeBoxesSettings
-from deixis.vision.opencv import LONGER_SIDE, load_opencv, working_copy
 from deixis.vision.proposals import Proposals, diversified
 from deixis.vision.weights import file_sha256
+
+#: Pictures are resized to this longer side in pixels, at which the parameters of the methods were chosen.
+LONGER_SIDE = 320
+
+
+def load_opencv() -> Any:
+    """The module `cv2` with `ximgproc`, or an error that says how to install it."""
+    try:
+        cv2 = importlib.import_module("cv2")
+    except ImportError:
+        raise DeixisError("EdgeBoxes and selective search need OpenCV: pip install 'deixis[proposals]'") from None
+    if not hasattr(cv2, "ximgproc"):
+        raise DeixisError(
+            "EdgeBoxes and selective search need OpenCV's contrib modules, and another OpenCV package hides them: "
+            "pip uninstall opencv-python opencv-python-headless, then pip install --force-reinstall 'deixis[proposals]'"
+        )
+    return cv2
+
+
+def working_copy(
+    picture: Pillow.Image, longer_side: int = LONGER_SIDE
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """RGB `(height, width, 3)` at the working size, and the factors `(4,)` that scale boxes back."""
+    scale = longer_side / max(picture.size)
+    size = max(8, round(picture.width * scale)), max(8, round(picture.height * scale))
+    copy = picture if picture.size == size else picture.resize(size, Pillow.Resampling.BILINEAR)
+    return np.asarray(copy), np.divide(picture.size, size)[[0, 1, 0, 1]]
+
 
 Floats = NDArray[np.float32]
 
@@ -158,3 +187,35 @@ def _load_forest(cv2: Any, path: Path) -> Any:
     except (cv2.error, SystemError):
         pass
     raise InputError(path, "is not an edge model of OpenCV's structured forests")
+
+
+class SelectiveSearch:
+    """`quality` uses more colour spaces and segmentations than the default "fast", and takes many times as long."""
+
+    saw_boxes = False
+    overlap = 0.6
+
+    def __init__(self, *, quality: bool = False) -> None:
+        self._cv2 = load_opencv()
+        self._quality = quality
+        self.name = "selective-search-quality" if quality else "selective-search"
+        self.settings: Mapping[str, str | int | float] = {
+            "overlap": self.overlap,
+            "longer_side": LONGER_SIDE,
+            "opencv": str(self._cv2.__version__),
+        }
+
+    def propose(self, picture: Pillow.Image, count: int) -> Proposals:
+        pixels, scale = working_copy(picture)
+        search = self._cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
+        search.setBaseImage(np.ascontiguousarray(pixels[..., ::-1]))
+        if self._quality:
+            search.switchToSelectiveSearchQuality()
+        else:
+            search.switchToSelectiveSearchFast()
+        rectangles = np.asarray(search.process(), np.float64).reshape(-1, 4)
+        # OpenCV's order uses C's `rand` and begins with the smallest segments. Large boxes first, the order of the
+        # hierarchy from its root, have better recall and are reproducible.
+        boxes = np.unique(np.concatenate([rectangles[:, :2], rectangles[:, :2] + rectangles[:, 2:]], 1), axis=0)
+        share = (boxes[:, 2:] - boxes[:, :2]).prod(1) / (pixels.shape[0] * pixels.shape[1])
+        return diversified(boxes * scale, share, self.overlap, count)

@@ -81,7 +81,7 @@ def load_method(
 
         return EdgeBoxes(edge_model, edge_boxes)
     if name in ("selective-search", "selective-search-quality"):
-        from deixis.vision.selective_search import SelectiveSearch
+        from deixis.vision.edge_boxes import SelectiveSearch
 
         return SelectiveSearch(quality=name == "selective-search-quality")
     if name == "grid":

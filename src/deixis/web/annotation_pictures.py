@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Engine
 
-from deixis.annotation.project_pictures import project_pictures
+from deixis.annotation.project import project_pictures
 from deixis.corpus import Image
 from deixis.corpus.pictures import Pictures
 from deixis.vision.reading import decode_picture, read_size

@@ -7,18 +7,20 @@ import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import TypeVar
 
 from fastapi import HTTPException, Request
 from PIL.Image import Image as Picture
 
 from deixis.adapters.search_model import Floats
-from deixis.search.collection import KEY_BYTES
+from deixis.errors import DeixisError
+from deixis.search.collection import KEY_BYTES, Collection
+from deixis.search.duplicates import Copy, find_duplicates
 from deixis.search.engine import SearchEngine
 from deixis.vision.reading import decode_picture
 from deixis.web.collection_map import Mapper
 from deixis.web.downloads import Downloads
-from deixis.web.found_duplicates import FoundDuplicates
 from deixis.web.indexed_pictures import IndexedPictures
 from deixis.web.search_desk import Desk
 from deixis.web.shelf import Shelf
@@ -116,3 +118,21 @@ async def answer_of(future: Future[Answer]) -> Answer:
 def state_of(request: Request) -> SearchState:
     state: SearchState = request.app.state.search
     return state
+
+
+#: More pictures are not compared while somebody waits for a page.
+MOST = 100_000
+
+
+class FoundDuplicates:
+    def __init__(self) -> None:
+        self._found: tuple[Collection, list[list[Copy]]] | None = None
+        self._lock = Lock()
+
+    def of(self, collection: Collection) -> list[list[Copy]]:
+        if len(collection) > MOST:
+            raise DeixisError(f"more than {MOST:,} pictures are compared only by: deixis duplicates")
+        with self._lock:
+            if self._found is None or self._found[0] is not collection:
+                self._found = collection, find_duplicates(collection)
+            return self._found[1]

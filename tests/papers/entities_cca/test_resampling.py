@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deixis.training.resampling import resample
+from deixis.training.phrase_pairs import resample
 
 
 @given(st.lists(st.sampled_from(["a man", "a dog", "two men", "the sky"])), st.integers(1, 5), st.integers(0, 99))

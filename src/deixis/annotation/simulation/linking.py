@@ -8,10 +8,9 @@ import numpy as np
 
 from deixis.annotation.answers import Answers
 from deixis.annotation.assistance import SURE, document_texts
-from deixis.annotation.links import link_mentions
+from deixis.annotation.links import link_mentions, wording_similarity
 from deixis.annotation.mentions import given_document
 from deixis.annotation.simulation.agreement import Tally, add_b_cubed, add_pairs, chain_of_mentions
-from deixis.annotation.wording import wording_similarity
 from deixis.annotation.workflow_records import DIFFERENT, LINK, SAME, Document, Judgment
 from deixis.corpus import Corpus
 from deixis.text.coreference import CoreferenceScorer, labelled_pairs

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from deixis.corpus.flickr import photo_address, photo_id
 from deixis.corpus.format_helpers import (
     SPLIT_NAMES,
     box_from_corner,
@@ -342,3 +341,22 @@ def _read_lists(tree: FileTree, folder: PurePosixPath, images: dict[str, _Parts]
                 problem = f"image {image_id} is in {images[image_id].split}.txt too"
                 raise InputError(tree.path, problem, f"{name} line {line_number}")
             images[image_id].split = split
+
+
+#: The photo id in Flickr's URLs of picture files (https://www.flickr.com/services/api/misc.urls.html), in URLs of photo
+#: pages, and in the URL written by `photo_address`.
+_PHOTO_ID = re.compile(
+    r"/([0-9]+)_[0-9a-f]+(?:_\w{1,2})?\.\w+(?:[?#].*)?$|/photos/[^/]+/([0-9]+)(?:[/?#].*)?$|[?&]id=([0-9]+)$"
+)
+_PHOTO_URL = "https://www.flickr.com/photo.gne?id="
+
+
+def photo_id(address: str) -> str:
+    """The photo id in a URL. Other URLs are returned unchanged, so that no id in them is lost."""
+    match = _PHOTO_ID.search(address)
+    return next(filter(None, match.groups())) if match else address
+
+
+def photo_address(photo: str) -> str:
+    """The URL of a photo. Text that is not a photo id is returned unchanged."""
+    return _PHOTO_URL + photo if re.fullmatch("[0-9]+", photo) else photo

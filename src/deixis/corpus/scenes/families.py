@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from deixis.corpus.scenes.catalog import KINDS
 from deixis.corpus.scenes.chance import Chance
-from deixis.corpus.scenes.looks import draw_person
-from deixis.corpus.scenes.plans import COUNTS, Plan
+from deixis.corpus.scenes.plans import COUNTS, Plan, draw_person
 
 #: Events in which two take part and it matters who is who.
 PAIRED = ("chase", "follow", "drive", "throw", "kick", "beside", "front", "above")

@@ -1,6 +1,6 @@
 """CCA and the region-phrase distance in their textbook form.
 
-Slow, and easy to check against the paper; the tests hold `cca.py` and `training/region_distances.py` to it.
+Slow, and easy to check against the paper; the tests hold `cca.py` and `training/combining.py` to it.
 """
 
 from __future__ import annotations

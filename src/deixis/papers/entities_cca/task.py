@@ -30,9 +30,8 @@ from deixis.text.featurizers import TextRecipe, load_text_features, text_feature
 from deixis.text.tokens import tokens_of_captions
 from deixis.training.inputs import TEXT, check_caption_count, find_store, region_recipes
 from deixis.training.kind import Kind
-from deixis.training.phrase_pairs import PhraseData, phrase_data
+from deixis.training.phrase_pairs import PhraseData, phrase_data, resample
 from deixis.training.recipe import FitRecipe
-from deixis.training.resampling import resample
 from deixis.training.run_protocols import (
     Evaluation,
     RunProtocol,
@@ -93,7 +92,7 @@ class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class CorrelationFit:
-    """What `deixis.training.fitting.fit` runs."""
+    """What `deixis.training.running.fit` runs."""
 
     def __init__(
         self,

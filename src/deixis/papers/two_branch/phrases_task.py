@@ -22,8 +22,7 @@ from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe,
 from deixis.text.featurizers import text_features
 from deixis.text.tokens import tokens_of_captions
 from deixis.training.inputs import find_store, region_recipes
-from deixis.training.phrase_pairs import PositivePool, phrase_data, positive_recipe
-from deixis.training.resampling import resample
+from deixis.training.phrase_pairs import PositivePool, phrase_data, positive_recipe, resample
 from deixis.training.run_protocols import Evaluation, RunProtocol, phrase_localization, phrase_presence
 from deixis.training.sampling import PairBatch, RankingBatch
 from deixis.training.task import Batches

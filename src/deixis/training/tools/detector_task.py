@@ -16,9 +16,9 @@ from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError
 from deixis.training.augmentation import squashed_pictures
 from deixis.training.task import Batches, Loss
-from deixis.training.tools.box_learning import BoxRecipe, PictureRows, box_schedule, picture_batches
 from deixis.training.tools.detector_training import detector_loss
 from deixis.training.tools.detector_validation import detection_figures
+from deixis.training.tools.tool_runs import BoxRecipe, PictureRows, box_schedule, picture_batches
 from deixis.vision.detector import RegionDetector
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 from deixis.vision.reading import Skipped

@@ -32,7 +32,7 @@ from deixis.training.augmentation import (
     view_pictures,
 )
 from deixis.training.task import Batches, Loss
-from deixis.training.tools.box_learning import BoxRecipe, PictureRows, box_schedule, picture_batches
+from deixis.training.tools.tool_runs import BoxRecipe, PictureRows, box_schedule, picture_batches
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposer import Proposer, ProposerOutput, corners

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from deixis.text.trigrams import Trigrams
+from deixis.metrics.caption_twins import Trigrams
 
 SENTENCES = [("a", "dog", "runs"), ("a", "dog", "sits"), ("the", "dog", "runs")]
 
