@@ -9,6 +9,7 @@ import torch
 from PIL import Image as Pillow
 
 from deixis.errors import InputError
+from deixis.training.tools.detector_task import detector_recipe, new_detector
 from deixis.training.tools.detector_training import UNITS, region_targets, sample_regions
 from deixis.training.tools.detector_validation import class_precisions, detection_figures, move_boxes, windows
 from deixis.training.tools.proposer_training import pairwise_iou
@@ -37,6 +38,17 @@ def test_a_saved_detector_gives_the_same_features(detector: RegionDetector, tmp_
         load_detector(tmp_path / "d.safetensors")
     with pytest.raises(InputError, match="train-detector"):
         load_detector(tmp_path / "absent.safetensors")
+
+
+def test_training_leaves_the_layers_before_stride_8_as_they_are() -> None:
+    model = new_detector(detector_recipe(1, backbone="efficientnet-lite0"), 3)
+    boxes = torch.tensor([[[0.0, 0.0, 0.6, 0.6]]])
+    model(torch.randn(1, 3, 64, 64), boxes).logits.sum().backward()
+    gradients = {name.removeprefix("backbone."): value.grad for name, value in model.named_parameters()}
+    assert gradients["_conv_stem.weight"] is None
+    # EfficientNet-Lite0 has one block at stride 2, two at stride 4 and 13 more.
+    learned = [gradients[f"_blocks.{block}._depthwise_conv.weight"] is not None for block in range(16)]
+    assert learned == [False] * 3 + [True] * 13
 
 
 def test_features_of_a_region_do_not_depend_on_the_others(detector: RegionDetector) -> None:

@@ -122,6 +122,8 @@ class EfficientNetLite(nn.Module):
         # The last stages at strides 8, 16 and 32.
         levels = [last_of_stage[stage] for stage in (2, 4, 6)]
         self._level_ends = {block for block, _ in levels}
+        #: Number of blocks at strides 2 and 4.
+        self._early_blocks = last_of_stage[1][0] + 1
         self.pyramid_channels = tuple(channels for _, channels in levels)
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -147,6 +149,11 @@ class EfficientNetLite(nn.Module):
             if index in self._level_ends:
                 levels.append(x)
         return levels
+
+    def freeze_early_layers(self) -> None:
+        """Exclude the layers at strides 2 and 4 from training. Their maps are the largest, so steps are much faster."""
+        for part in (self._conv_stem, self._bn0, *self._blocks[: self._early_blocks]):
+            part.requires_grad_(False)
 
     def dilate(self) -> None:
         """Halve the stride of the last level, to 16: its strided convolution gets stride 1, later ones a dilation of 2.

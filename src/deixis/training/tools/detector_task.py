@@ -96,10 +96,12 @@ def labelled_boxes(
 
 
 def new_detector(recipe: DetectorRecipe, classes: int) -> RegionDetector:
-    """An untrained head on a backbone with its ImageNet weights."""
+    """An untrained head on a backbone with its ImageNet weights, whose early layers keep them, as in Fast R-CNN."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(recipe.seed)
-        return RegionDetector(load_efficientnet_lite(recipe.backbone), recipe.backbone, classes, recipe.side)
+        backbone = load_efficientnet_lite(recipe.backbone)
+        backbone.freeze_early_layers()
+        return RegionDetector(backbone, recipe.backbone, classes, recipe.side)
 
 
 class DetectorTask:
