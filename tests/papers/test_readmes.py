@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,28 @@ EQUATIONS = {"entities_cca": 2, "two_branch": 8, "hm_lstm": 10, "concepts_order"
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_equation_table_has_every_numbered_equation(folder: Path) -> None:
     text = (folder / "README.md").read_text(encoding="utf-8")
+    assert set(range(1, EQUATIONS[folder.name] + 1)) <= numbers_of(text, r"eqs?\.")
+
+
+def numbers_of(text: str, word: str) -> set[int]:
+    """The numbers after a word: `eq. 3`, `eqs. 4 and 5`, `Tables 2 to 4`."""
     named = set[int]()
-    for first, joint, last in re.findall(r"eqs?\. (\d+)(?: (to|and) (\d+))?", text):
+    for first, joint, last in re.findall(rf"{word} (\d+)(?: (to|and) (\d+))?", text):
         named |= set(range(int(first), int(last) + 1)) if joint == "to" else {int(first), int(last or first)}
-    assert set(range(1, EQUATIONS[folder.name] + 1)) <= named
+    return named
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_table_and_every_recipe_is_listed(folder: Path) -> None:
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    listed = text.partition("## Tables and recipes")[2].partition("## What")[0]
+    tables = re.findall(r"^\[tables\.table(\d+)", (folder / "tables.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(map(int, tables)) <= numbers_of(listed, "Tables?")
+    rows = [line for line in listed.splitlines() if line.startswith("| ")]
+    patterns = {pattern for line in rows for pattern in re.findall(r"`([a-z0-9.*-]+)`", line)}
+    recipes = {path.stem for path in folder.glob("recipes/*.toml")}
+    assert {name for name in recipes if not any(fnmatch(name, pattern) for pattern in patterns)} == set()
+    assert {pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in recipes)} == set()
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
