@@ -62,7 +62,7 @@ def structured_ranking(
         owner: `(texts,)` the index of the image that each text matches.
         mismatch: `(texts, images)`, of `mismatched_pairs` or `mismatched_pictures`.
         margin: m.
-        mask: `(texts,)` false for padding; None: there is none.
+        mask: `(texts,)` which texts count; None: all.
     """
     scores = cosines(images, texts)
     matched = scores[owner, torch.arange(len(owner), device=owner.device)][:, None]

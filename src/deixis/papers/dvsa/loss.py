@@ -15,7 +15,7 @@ def mismatched_pairs(images: Tensor, strings: Tensor, mask: Tensor | None = None
 
     Args:
         images, strings: `(pairs,)` an id of the picture, and of the sentence's words.
-        mask: `(pairs,)` false for padding; None: there is none.
+        mask: `(pairs,)` which pairs count; None: all.
 
     Returns:
         `(pictures, sentences)` true where they do not match.
@@ -33,7 +33,7 @@ def max_margin(
         scores: S, `(pictures, sentences)`; the diagonal has the matching pairs.
         negative: `mismatched_pairs`.
         margin: m.
-        mask: `(pairs,)` false for padding; None: there is none.
+        mask: `(pairs,)` which pairs count; None: all.
 
     Returns:
         The loss, and its two parts by direction.
