@@ -239,8 +239,8 @@ def taken(path: Path, *, wait: bool = False) -> Iterator[bool]:
 def in_turn(folder: Path) -> Iterator[None]:
     """Of processes that would make the same folder of the cache one does; the others wait, and find it made."""
     path = cache_folder() / "turns" / f"{folder.name}.lock"
-    with taken(path) as ours:
-        if ours:
+    with taken(path) as is_ours:
+        if is_ours:
             yield
             return
     warnings.warn(f"waiting for another process that makes {folder}", stacklevel=3)

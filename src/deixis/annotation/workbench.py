@@ -278,8 +278,8 @@ class Workbench:
         """Recompute all stale images (after a suspension), each in its own transaction. Returns their number."""
         with schema.reading(self.engine) as connection:
             marked = connection.execute(_STALE).scalars().all()
-        for number in marked:
-            with_retries(self.engine, lambda connection, number=number: self._refresh(connection, number))  # type: ignore[misc]
+        for image_id in marked:
+            with_retries(self.engine, lambda connection, image_id=image_id: self._refresh(connection, image_id))  # type: ignore[misc]
         return len(marked)
 
     # Overview and review

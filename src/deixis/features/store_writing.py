@@ -126,8 +126,8 @@ def check_same_plan(folder: Path, plan: Plan) -> None:
         for name in plan.__struct_fields__
         if name != "provenance" and getattr(plan, name) != getattr(existing, name)
     ]
-    ours, theirs = plan.provenance, existing.provenance
-    names += [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
+    now, before = plan.provenance, existing.provenance
+    names += [name for name in {**before, **now} if now.get(name) != before.get(name)]
     raise InputError(folder, f"holds features of another recipe (other {', '.join(names)}); choose another folder")
 
 

@@ -170,9 +170,9 @@ def _page_of(
         )
         for index, own_alignment in zip(wanted, aligned, strict=True)
     }
-    mine = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
+    own_lines = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
     return Shown(
-        image, features.size, list(regions), tuple(mine), tuple(lines[index] for index in order[:count].tolist())
+        image, features.size, list(regions), tuple(own_lines), tuple(lines[index] for index in order[:count].tolist())
     )
 
 

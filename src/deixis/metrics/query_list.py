@@ -82,13 +82,13 @@ def check_list(path: str | Path, corpus: Corpus, split: str | None) -> None:
     given = read_json(Path(path), QueryList, "is no list that `deixis evaluate queries` wrote")
     expected = query_list(corpus, split)
     for name in ("images", "captions"):
-        ours, theirs = getattr(expected, name), getattr(given, name)
-        for position, (one, other) in enumerate(zip(ours, theirs, strict=False), 1):
+        wanted, listed = getattr(expected, name), getattr(given, name)
+        for position, (one, other) in enumerate(zip(wanted, listed, strict=False), 1):
             if one != other:
                 problem = f"is {_named(other)!r}, but the split has {_named(one)!r} there"
                 raise InputError(path, problem, f"{name} {position}")
-        if len(ours) != len(theirs):
-            raise InputError(path, f"has {len(theirs):,} {name}, the split has {len(ours):,}")
+        if len(wanted) != len(listed):
+            raise InputError(path, f"has {len(listed):,} {name}, the split has {len(wanted):,}")
     if given.split_hash != expected.split_hash:
         raise InputError(path, "was written for another version of this split", "split_hash")
 

@@ -171,9 +171,9 @@ def table_section(comparison: Comparison, table: PaperTable, files: str | None =
         grid_text(head, lines, texts=1 + grouped),
     ]
     if table.corpus:
-        ours = list(dict.fromkeys(_corpus(entry) for entry in entries))
-        ours_text = "; ".join(ours) if ours else "no result in the folder that was read"
-        parts.insert(1, f"Paper: {markdown_text(table.corpus)}. Deixis: {ours_text}.")
+        corpora = list(dict.fromkeys(_corpus(entry) for entry in entries))
+        corpora_text = "; ".join(corpora) if corpora else "no result in the folder that was read"
+        parts.insert(1, f"Paper: {markdown_text(table.corpus)}. Deixis: {corpora_text}.")
     if table.note:
         parts.append(f"Note: {markdown_text(table.note)}")
     if files is None:

@@ -308,11 +308,11 @@ def fit_lower(collections: Sequence[Asked], queries: Sequence[Tokens], present: 
 def alike_weights(first: Floats, others: Floats, bins: int = 10) -> NDArray[np.float64]:
     """Weights that give a group the distribution that it shares with others, by bins of equal counts; they sum to 1."""
     edges = np.quantile(np.concatenate([first, others]), np.linspace(0, 1, bins + 1)[1:-1])
-    mine, theirs = (np.digitize(values, edges) for values in (first, others))
-    counts, other_counts = (np.bincount(places, minlength=bins) for places in (mine, theirs))
+    bin_of, bin_of_others = (np.digitize(values, edges) for values in (first, others))
+    counts, other_counts = (np.bincount(members, minlength=bins) for members in (bin_of, bin_of_others))
     # As shares, so that the smaller group does not decide how much the larger one counts.
     shared = np.minimum(counts / len(first), other_counts / len(others))
-    weights = (shared / np.maximum(counts, 1))[mine]
+    weights = (shared / np.maximum(counts, 1))[bin_of]
     return np.asarray(weights / weights.sum() if weights.sum() else np.full(len(first), 1 / len(first)))
 
 

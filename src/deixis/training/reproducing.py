@@ -153,8 +153,8 @@ class _Reproduction:
         left = len(waiting)
         while waiting:
             name, make = waiting.popleft()
-            with taken(self.runs / ".turns" / f"{name}.lock") as ours:
-                result = make() if ours else None
+            with taken(self.runs / ".turns" / f"{name}.lock") as is_ours:
+                result = make() if is_ours else None
             if result is not None:
                 yield from result
                 left = len(waiting)

@@ -99,10 +99,10 @@ class RunFolder:
 
     def _remove_if_empty(self) -> None:
         """Remove the folder of a start that failed before the first step, so that it can be used for another recipe."""
-        log, ours = self.folder / LOG, {self.folder / name for name in (RECIPE, ENVIRONMENT, LOG, LOCK, PLAN)}
-        if set(self.folder.iterdir()) - ours or (log.exists() and log.stat().st_size):
+        log, written = self.folder / LOG, {self.folder / name for name in (RECIPE, ENVIRONMENT, LOG, LOCK, PLAN)}
+        if set(self.folder.iterdir()) - written or (log.exists() and log.stat().st_size):
             return
-        for path in ours:
+        for path in written:
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.folder.rmdir()
@@ -261,11 +261,11 @@ def refuse_another(folder: str | Path, asked: RunPlan) -> None:
 
 
 def _check_same(folder: Path, existing: RunPlan, asked: RunPlan) -> None:
-    theirs, ours = dict(flatten(existing.identity)), dict(flatten(asked.identity))
-    different = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+    before, now = dict(flatten(existing.identity)), dict(flatten(asked.identity))
+    different = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if different:
         name = different[0]
-        first = f"{name} is {theirs.get(name)!r} there and {ours.get(name)!r} here"
+        first = f"{name} is {before.get(name)!r} there and {now.get(name)!r} here"
         more = f", and {len(different) - 1} more" if len(different) > 1 else ""
         raise InputError(folder, f"has a run of another recipe ({first}{more}); choose another folder")
 

@@ -35,10 +35,12 @@ def suppress_batch(boxes: Tensor, scores: Tensor, overlap: float, count: int) ->
         best = standing.to(torch.uint8).argmax(1, keepdim=True)
         chosen.append(best)
         meant.append(standing.gather(1, best))
-        mine = table.gather(2, best[:, None].expand(-1, 5, -1))
-        sides = (torch.minimum(mine[:, 2:4], table[:, 2:4]) - torch.maximum(mine[:, :2], table[:, :2])).clamp(min=0)
+        best_boxes = table.gather(2, best[:, None].expand(-1, 5, -1))
+        sides = (
+            torch.minimum(best_boxes[:, 2:4], table[:, 2:4]) - torch.maximum(best_boxes[:, :2], table[:, :2])
+        ).clamp(min=0)
         inner = sides[:, 0] * sides[:, 1]
-        standing &= inner <= overlap * (mine[:, 4] + table[:, 4] - inner)
+        standing &= inner <= overlap * (best_boxes[:, 4] + table[:, 4] - inner)
         standing.scatter_(1, best, False)
     if not chosen:
         return order[:, :0], order.new_zeros(len(order))

@@ -26,7 +26,7 @@ from deixis.web.sessions import Sessions, needs
 from deixis.web.shell import Number, body, reply
 from deixis.web.state import bench_of
 
-router = APIRouter(prefix="/api/admin")
+router = APIRouter(prefix="/api/admin", default_response_class=Response)
 
 #: Export formats that can store boxes.
 EXPORTS = ("flickr30k-entities", "grounding", "coco", "deixis")
@@ -56,7 +56,7 @@ class Decided(msgspec.Struct, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=500)] = "by hand"
 
 
-@router.get("/overview", responses=replies(Overview), response_class=Response)
+@router.get("/overview", responses=replies(Overview))
 def overview(request: Request, reviewer: Reviewer) -> Response:
     bench = bench_of(request)
     return reply(
@@ -69,12 +69,7 @@ def overview(request: Request, reviewer: Reviewer) -> Response:
     )
 
 
-@router.post(
-    "/invite",
-    responses=replies(Link, 408, 413, 415),
-    openapi_extra=json_body(Invited),
-    response_class=Response,
-)
+@router.post("/invite", responses=replies(Link, 408, 413, 415), openapi_extra=json_body(Invited))
 def invite(
     request: Request, administrator: Administrator, sent: Annotated[Invited, Depends(body(Invited))]
 ) -> Response:
@@ -88,12 +83,7 @@ def invite(
     return reply({"path": f"/join#{sessions.accounts.invite(sent.role)}"})
 
 
-@router.post(
-    "/decide",
-    responses=replies(WorkerReport, 408, 413, 415, many=True),
-    openapi_extra=json_body(Decided),
-    response_class=Response,
-)
+@router.post("/decide", responses=replies(WorkerReport, 408, 413, 415, many=True), openapi_extra=json_body(Decided))
 def decide(
     request: Request, administrator: Administrator, sent: Annotated[Decided, Depends(body(Decided))]
 ) -> Response:

@@ -20,7 +20,7 @@ from deixis.web.sessions import needs
 from deixis.web.shell import Number, body, reply
 from deixis.web.state import bench_of, picture_reply, shelf_of, thumbnail_reply
 
-router = APIRouter(prefix="/api/review")
+router = APIRouter(prefix="/api/review", default_response_class=Response)
 
 #: Images per page of the list.
 PER_PAGE = 60
@@ -37,27 +37,27 @@ class Fixed(msgspec.Struct, forbid_unknown_fields=True):
     comment: Annotated[str, msgspec.Meta(max_length=2000)] = ""
 
 
-@router.get("/queue", responses=replies(Review, many=True), response_class=Response)
+@router.get("/queue", responses=replies(Review, many=True))
 def queue(request: Request, reviewer: Reviewer) -> Response:
     return reply(bench_of(request).review_queue())
 
 
-@router.get("/image", responses=replies(ReviewedImage), response_class=Response)
+@router.get("/image", responses=replies(ReviewedImage))
 def image(request: Request, reviewer: Reviewer, id: str) -> Response:
     return reply(_image_fields(request, bench_of(request).inspect_image(id)))
 
 
-@router.get("/picture", responses=file_replies("image/*", 404), response_class=Response)
+@router.get("/picture", responses=file_replies("image/*", 404))
 def picture(request: Request, reviewer: Reviewer, id: str) -> Response:
     return picture_reply(request, bench_of(request).image(id))
 
 
-@router.get("/thumbnail", responses=file_replies("image/jpeg", 404), response_class=Response)
+@router.get("/thumbnail", responses=file_replies("image/jpeg", 404))
 def thumbnail(request: Request, reviewer: Reviewer, id: str) -> Response:
     return thumbnail_reply(request, bench_of(request).image(id))
 
 
-@router.get("/images", responses=replies(ImageList), response_class=Response)
+@router.get("/images", responses=replies(ImageList))
 def images(
     request: Request, reviewer: Reviewer, part: str = "all", start: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0
 ) -> Response:
@@ -65,18 +65,13 @@ def images(
     return reply(bench_of(request).list_images(part, start, PER_PAGE))
 
 
-@router.get("/neighbours", responses=replies(Neighbours), response_class=Response)
+@router.get("/neighbours", responses=replies(Neighbours))
 def neighbours(request: Request, reviewer: Reviewer, id: str, part: str = "all") -> Response:
     """The images before and after one in a part of the project."""
     return reply(bench_of(request).neighbours(id, part))
 
 
-@router.post(
-    "/fix",
-    responses=replies(ReviewedImage, 408, 409, 413, 415),
-    openapi_extra=json_body(Fixed),
-    response_class=Response,
-)
+@router.post("/fix", responses=replies(ReviewedImage, 408, 409, 413, 415), openapi_extra=json_body(Fixed))
 def fix(request: Request, reviewer: Reviewer, sent: Annotated[Fixed, Depends(body(Fixed))]) -> Response:
     """Correct an image. The reply contains the corrected image."""
     bench_of(request).fix(reviewer.worker, sent.image, sent.fix, sent.version, sent.comment)

@@ -23,7 +23,7 @@ from deixis.web.sessions import needs
 from deixis.web.shell import body, reply
 from deixis.web.state import bench_of, picture_reply, shelf_of
 
-router = APIRouter(prefix="/api/work")
+router = APIRouter(prefix="/api/work", default_response_class=Response)
 
 Worker = Annotated[Account, Depends(needs("worker"))]
 #: Tasks per reply: the current one, and the next one, which the page loads ahead.
@@ -54,17 +54,12 @@ class TakenBack(msgspec.Struct, forbid_unknown_fields=True):
     only: str | None = None
 
 
-@router.get("/tasks", responses=replies(Tasks), response_class=Response)
+@router.get("/tasks", responses=replies(Tasks))
 def tasks(request: Request, worker: Worker, only: str | None = None) -> Response:
     return _next_tasks(request, worker.worker, _check_task(only))
 
 
-@router.post(
-    "/answer",
-    responses=replies(Received, 408, 409, 413, 415),
-    openapi_extra=json_body(Answered),
-    response_class=Response,
-)
+@router.post("/answer", responses=replies(Received, 408, 409, 413, 415), openapi_extra=json_body(Answered))
 def answer(request: Request, worker: Worker, sent: Annotated[Answered, Depends(body(Answered))]) -> Response:
     """Record an answer. The reply, sent once the answer is in the database, contains the next tasks."""
     bench = bench_of(request)
@@ -73,36 +68,21 @@ def answer(request: Request, worker: Worker, sent: Annotated[Answered, Depends(b
     return reply({"standing": receipt.standing, **_state(request, worker.worker, views)})
 
 
-@router.post(
-    "/skip",
-    responses=replies(Tasks, 408, 409, 413, 415),
-    openapi_extra=json_body(Returned),
-    response_class=Response,
-)
+@router.post("/skip", responses=replies(Tasks, 408, 409, 413, 415), openapi_extra=json_body(Returned))
 def skip(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
     only = _check_task(sent.only)
     bench_of(request).release(worker.worker, sent.token)
     return _next_tasks(request, worker.worker, only)
 
 
-@router.post(
-    "/report",
-    responses=replies(Tasks, 408, 409, 413, 415),
-    openapi_extra=json_body(Returned),
-    response_class=Response,
-)
+@router.post("/report", responses=replies(Tasks, 408, 409, 413, 415), openapi_extra=json_body(Returned))
 def report(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
     only = _check_task(sent.only)
     bench_of(request).report(worker.worker, sent.token, sent.comment)
     return _next_tasks(request, worker.worker, only)
 
 
-@router.post(
-    "/take-back",
-    responses=replies(Tasks, 408, 409, 413, 415),
-    openapi_extra=json_body(TakenBack),
-    response_class=Response,
-)
+@router.post("/take-back", responses=replies(Tasks, 408, 409, 413, 415), openapi_extra=json_body(TakenBack))
 def take_back(request: Request, worker: Worker, sent: Annotated[TakenBack, Depends(body(TakenBack))]) -> Response:
     """Take back the last answer, until somebody builds on it. The same question is the first of the next tasks."""
     only = _check_task(sent.only)
@@ -110,7 +90,7 @@ def take_back(request: Request, worker: Worker, sent: Annotated[TakenBack, Depen
     return reply(_state(request, worker.worker, views))
 
 
-@router.get("/mistakes", responses=replies(WrongAnswer, many=True), response_class=Response)
+@router.get("/mistakes", responses=replies(WrongAnswer, many=True))
 def mistakes(request: Request, worker: Worker, task: str) -> Response:
     """The wrong answers of the last finished test of a task, and why they were wrong."""
     rules = bench_of(request).task_rules[_check_task(task) or task]
@@ -131,7 +111,7 @@ def mistakes(request: Request, worker: Worker, task: str) -> Response:
     return reply(shown)
 
 
-@router.get("/pictures/{token}", responses=file_replies("image/*", 404, 409), response_class=Response)
+@router.get("/pictures/{token}", responses=file_replies("image/*", 404, 409))
 def picture(request: Request, worker: Worker, token: str) -> Response:
     """The picture of a task that the worker holds, or of an answered test question."""
     return picture_reply(request, *bench_of(request).picture_of(worker.worker, token))

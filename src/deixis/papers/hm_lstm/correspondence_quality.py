@@ -134,9 +134,9 @@ def shown_captions(run: str | Path, corpus: Corpus, count: int, random: np.rando
     for image in training_set(corpus):
         for caption_index, caption in enumerate(image.captions if image.id in known else ()):
             mentions = [
-                (places[place], phrase)
+                (places[key], phrase)
                 for phrase in caption.phrases
-                if (place := (image.id, caption_index, phrase.start, phrase.end)) in places
+                if (key := (image.id, caption_index, phrase.start, phrase.end)) in places
                 and image.chain_boxes(phrase.chain)
             ]
             if len(mentions) >= 2:
