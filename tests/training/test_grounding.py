@@ -214,7 +214,7 @@ def test_phrases_that_are_read_alone_lose_their_captions():
     captions = Captions(
         tokens, torch.tensor([[0, 1, 0, 0]]), torch.tensor([[1, 0, 0, 0]]), torch.tensor([[4, 1, 2, 0]])
     )
-    alone = phrases_alone(captions)
+    alone = phrases_alone(captions, 3)
     assert alone.tokens.tolist() == [[[5, 6, 7], [8, PAD, PAD], [4, 5, PAD], [PAD, PAD, PAD]]]
     assert alone.caption.tolist() == [[0, 1, 2, 3]]
     assert alone.start.tolist() == [[0, 0, 0, 0]]

@@ -49,6 +49,7 @@ from deixis.text.featurizers import TextFeatures, TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures, Views
+from deixis.training.placing import send
 from deixis.training.run_protocols import Evaluation, RunProtocol, ground_truth_region_ranking, image_text_ranking
 from deixis.training.runs import read_weights
 from deixis.training.task import Gather, Loss, compute_all
@@ -71,8 +72,16 @@ class GroundingPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: Annotated[float, Meta(gt=0)] = 0.5
     #: Expressions of a picture that are made from its labelled boxes ("the dog on the left"); 0: none.
     expressions: Annotated[int, Meta(ge=0)] = 0
+    #: Captions of such a picture, at most, whose phrases name labelled objects.
+    spoken: Annotated[int, Meta(ge=0)] = 0
+    #: Phrases of a picture in one step, at most, those of the same captions; 0: all.
+    phrases: Annotated[int, Meta(ge=0)] = 0
     #: How often an epoch shows the pictures whose captions have phrases with boxes.
     repeats: Annotated[int, Meta(ge=1)] = 1
+    #: Of `images`, the share of those whose captions have phrases with boxes, where there are enough others.
+    annotated: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    #: Pictures with boxes and without captions that a batch has beside `sampler.images`; 0: an epoch shows all of them.
+    uncaptioned: Annotated[int, Meta(ge=0)] = 0
 
 
 class TwinPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +89,8 @@ class TwinPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     #: Of a batch; 0: none.
     captions: Annotated[int, Meta(ge=0)] = 0
+    #: The share of exchanged roles, where there are so many.
+    roles: Annotated[float, Meta(ge=0, le=1)] = 0.0
     #: Of these in the whole loss.
     weight: Annotated[float, Meta(gt=0)] = 0.5
 
@@ -110,12 +121,14 @@ class DeixisBaseTask(PictureTask):
     recipe: DeixisBaseRecipe
 
     def __init__(self, recipe: DeixisBaseRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
-        count = recipe.grounding.expressions
-        self._expressed = expression_images(training, count, recipe.seed) if count else {}
+        part = recipe.grounding
+        self._expressed = (
+            expression_images(training, part.expressions, recipe.seed, spoken=part.spoken) if part.expressions else {}
+        )
         super().__init__(recipe, training, corpus, device)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True
-        part, words = recipe.grounding, _vocabulary(self.text)
+        words = _vocabulary(self.text)
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
             trunk = new_proposer(part.model.backbone, recipe.seed)
@@ -132,8 +145,12 @@ class DeixisBaseTask(PictureTask):
         self._boxed = np.full(len(self.data.images), -1)
         self._boxed[boxed] = np.arange(len(boxed))
         self._phrased = np.array(phrased)
+        captioned = np.array([bool(image.captions) for image in self.data.images])
+        #: The rows of pictures that batches have beside those of the epoch.
+        self._uncaptioned = np.flatnonzero(~captioned) if part.uncaptioned else self._epoch_rows[:0]
         again = np.tile(np.flatnonzero(self._phrased), part.repeats - 1)
-        self._epoch_rows = np.concatenate([self._epoch_rows, again])
+        self._epoch_rows = np.concatenate([np.setdiff1d(self._epoch_rows, self._uncaptioned), again])
+        self._by_zoom = torch.tensor([image.id in self._expressed for image in self.data.images]).to(device)
         # Training looks at the pictures that are there already.
         annotated = SquashedPictures(
             tuple(self._with_phrases(self.data.images[row]) for row in boxed),
@@ -154,6 +171,7 @@ class DeixisBaseTask(PictureTask):
             augmentation=part.augmentation,
             batch_size=part.images,
             seed=recipe.seed,
+            phrases=part.phrases,
         )
         self.module.add_module("grounding", self.grounding.module)
         expressed = expression_images(validation, part.expressions, recipe.seed) if part.expressions else {}
@@ -178,8 +196,12 @@ class DeixisBaseTask(PictureTask):
     def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
         """The words of the training captions, and those of expressions and false captions, however rare."""
         captions = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
+        own = {image.id: {tokens_of(caption) for caption in image.captions} for image in training}
         made_captions = [
-            tokens_of(caption) for expressed in self._expressed.values() for caption in expressed.image.captions
+            tokens
+            for name, expressed in self._expressed.items()
+            for tokens in map(tokens_of, expressed.image.captions)
+            if tokens not in own[name]
         ]
         least = self.recipe.text.minimum_count
         needed = dict.fromkeys((token for tokens in made_captions for token in tokens), least)
@@ -202,11 +224,23 @@ class DeixisBaseTask(PictureTask):
             side = self.recipe.model.side
             yield F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True, align_corners=False)
 
+    def _different_pictures(self, places: Rows, random: np.random.Generator) -> Rows:
+        images, part = super()._different_pictures(places, random), self.recipe.grounding
+        beside = random.permutation(np.setdiff1d(self._uncaptioned, images))[: part.uncaptioned]
+        return np.concatenate([images, beside])
+
     def _twins(self, captions: Rows, owners: Rows, random: np.random.Generator) -> Tensor | None:
         if self.twins is None:
             return None
-        drawn = draw_twins(self.twins, captions, owners, self.recipe.twins.captions, random)
-        return torch.from_numpy(drawn).to(self.device)
+        part = self.recipe.twins
+        drawn = draw_twins(self.twins, captions, owners, part.captions, part.roles, random)
+        return send(torch.from_numpy(drawn), self.device)
+
+    def _zoom(self, batch: PictureBatch) -> float | Tensor:
+        zoom, expressed = self.recipe.sampler.zoom, self.recipe.grounding.augmentation.zoom_expressed
+        if expressed is None:
+            return zoom
+        return torch.where(self._by_zoom[batch.images], expressed, zoom)
 
     def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
         views, colours, generator = self._augmentation(batch)
@@ -234,9 +268,10 @@ class DeixisBaseTask(PictureTask):
         if not len(boxed):
             return None
         # Those with annotated phrases first; always as many, so that shapes repeat.
-        boxed = boxed[np.argsort(~self._phrased[batch.rows[boxed]], kind="stable")]
-        boxed = np.resize(boxed, part.images)
-        places = torch.from_numpy(boxed).to(self.device)
+        phrased = self._phrased[batch.rows[boxed]]
+        first = max(round(part.annotated * part.images), part.images - int((~phrased).sum()))
+        boxed = np.resize(np.concatenate([boxed[phrased][:first], boxed[~phrased]]), part.images)
+        places = send(torch.from_numpy(boxed), self.device)
         levels = [level[places] for level in pyramid]
         output = self.grounding.network.proposer.read_pyramid(levels, self.recipe.model.side)
         rows = torch.from_numpy(self._boxed[batch.rows[boxed]])
@@ -282,7 +317,7 @@ class DeixisBaseTask(PictureTask):
         data, tower = self.held_out, self.module.tower
         maps = [tower.backbone.map(normalize(part)) for part in torch.split(data.pixels, 64)]
         images = torch.cat([F.normalize(tower.pooled(part)) for part in maps])
-        cells = torch.cat([tower.embed_cells(part) for part in maps])
+        cells = torch.cat([self._embed_cells(part) for part in maps])
         true = torch.from_numpy(twins.caption).to(self.device)
         leads = []
         for rows in torch.split(torch.arange(len(true), device=self.device), 256):

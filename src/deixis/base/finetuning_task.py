@@ -18,7 +18,7 @@ from deixis.papers.two_branch.loss import make_loss
 from deixis.text.featurizers import TokenIds
 from deixis.text.tokens import tokens_of_captions
 from deixis.text.vocabulary import UNKNOWN
-from deixis.training.augmentation import some_of, squashed_pictures
+from deixis.training.augmentation import some_of_each, squashed_pictures
 from deixis.training.contrastive import InfoNCERecipe, ScoreInfoNCE, caption_contrast
 from deixis.training.sampling import Indices, shuffled
 from deixis.training.task import Batches, Loss
@@ -91,10 +91,10 @@ class FinetuningTask:
     def loss(self, batch: tuple[Indices, int]) -> Loss:
         images, seed = batch
         random = np.random.default_rng(seed)
-        rows = [some_of(self.data.starts, int(image), CAPTIONS, random) for image in images]
-        owner = torch.from_numpy(np.repeat(np.arange(len(rows)), [len(captions) for captions in rows]))
+        rows, owners = some_of_each(self.data.starts, images, CAPTIONS, random)
+        owner = torch.from_numpy(owners)
         device = self.data.texts.device
-        ids = self.data.texts[torch.from_numpy(np.concatenate(rows)).to(device)]
+        ids = self.data.texts[torch.from_numpy(rows).to(device)]
         ids = ids[:, : int((ids != 0).sum(1).max())]
         hidden = torch.from_numpy(random.random(tuple(ids.shape)) < HIDDEN).to(device)
         ids = torch.where(hidden & (ids != 0), UNKNOWN, ids)

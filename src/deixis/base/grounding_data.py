@@ -28,6 +28,7 @@ from deixis.text.vector_features import MeanFeatures
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
 from deixis.text.word_vectors import SPACY
 from deixis.training.augmentation import SquashedPictures, squashed_pictures
+from deixis.training.placing import send
 from deixis.training.tools.proposer_training import padded_targets
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposals import load_method
@@ -66,6 +67,8 @@ class GroundingData:
     types: Tensor  # (n, g, types)
     #: Words of the longest caption of each image, on the CPU.
     longest: Tensor
+    #: And of the longest phrase.
+    longest_phrase: Tensor
     #: `(n, types)`: whether everything of a type has a box, so that the rest is background.
     background: Tensor
     #: `(n, phrases, ALIKE_BOXES, 4)`: the things of the phrase's name, its own among them; zeros where there are fewer.
@@ -78,7 +81,7 @@ class GroundingData:
 
     def part(self, rows: Tensor) -> Captions:
         """The captions of some images, no longer than they must be."""
-        device_rows = rows.to(self.gold.device)
+        device_rows = send(rows, self.gold.device)
         captions = Captions(*(field[device_rows] for field in self.captions))
         return captions._replace(tokens=captions.tokens[:, :, : int(self.longest[rows].max())])
 
@@ -122,6 +125,7 @@ def as_tensors(
         boxes.to(device),
         types.to(device),
         (captions.tokens != PAD).sum(-1).amax(-1),
+        (captions.end - captions.start).amax(-1),
         torch.tensor([_background(image) for image in read.images]).to(device),
         alike.to(device),
         landmark.to(device),

@@ -9,6 +9,7 @@ overlap with its merged box once they have been moved.
 from __future__ import annotations
 
 import math
+import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -46,6 +47,7 @@ from deixis.training.augmentation import (
     view_pictures,
 )
 from deixis.training.kind import Kind
+from deixis.training.placing import send
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import Evaluation, RunProtocol
 from deixis.training.runs import read_weights
@@ -263,7 +265,7 @@ class GroundingTask:
         device = self.training.pictures.device
         generator = torch.Generator(device).manual_seed(batch.seed)
         device_rows, zoom, expressed_zoom = (
-            batch.rows.to(device),
+            send(batch.rows, device),
             self.augmentation.zoom,
             self.augmentation.zoom_expressed,
         )
@@ -279,12 +281,13 @@ class GroundingTask:
         self, rows: Tensor, views: Views, output: ProposerOutput, pyramid: list[Tensor], generator: torch.Generator
     ) -> Loss:
         """The loss of what the network saw in these views of the pictures of `rows`, which are on the CPU."""
-        data, device_rows, how = self.training, rows.to(generator.device), self.augmentation
+        data, device_rows, how = self.training, send(rows, generator.device), self.augmentation
         captions, gold, alike, landmark = self._asked(rows, views, generator)
         mirrored = views.flip[:, None, None] < 0
         captions = captions._replace(tokens=torch.where(mirrored, self._mirrored[captions.tokens], captions.tokens))
-        if how.alone and float(torch.rand((), device=generator.device, generator=generator)) < how.alone:
-            captions = phrases_alone(captions)
+        # Drawn on the CPU: reading a number from a GPU would wait for all that is queued there.
+        if random.Random(generator.initial_seed()).random() < how.alone:
+            captions = phrases_alone(captions, int(data.longest_phrase[rows].max()))
         regions = jittered(self.network.propose(output), how, generator)
         answer: Grounding = self.network(pyramid, regions, forgotten(captions, how.forget, generator))
         parts = {"phrases": phrase_loss(answer, gold, self.weights.targets)}
@@ -312,7 +315,7 @@ class GroundingTask:
 
     def _asked(self, rows: Tensor, views: Views, generator: torch.Generator) -> tuple[Captions, Tensor, Tensor, Tensor]:
         """The phrases that a step asks for, and `gold`, `alike` and `landmark` of `GroundingData` in the views."""
-        data, device_rows = self.training, rows.to(generator.device)
+        data, device_rows = self.training, send(rows, generator.device)
         captions, gold, alike, landmark = (
             data.part(rows),
             data.gold[device_rows],
@@ -423,13 +426,13 @@ def jittered(regions: Regions, how: Augmentation, generator: torch.Generator) ->
     return regions._replace(boxes=moved(regions.boxes, noise).clamp(0, 1), real=regions.real & present)
 
 
-def phrases_alone(captions: Captions) -> Captions:
-    """Each phrase as a caption of its own."""
+def phrases_alone(captions: Captions, longest: int) -> Captions:
+    """Each phrase, of at most `longest` words, as a caption of its own."""
     places = torch.arange(captions.tokens.shape[-1], device=captions.tokens.device)
     lengths = captions.end - captions.start
     caption_tokens = captions.tokens.gather(1, captions.caption[..., None].expand(-1, -1, len(places)))
     words = caption_tokens.gather(2, (captions.start[..., None] + places).clamp(max=len(places) - 1))
-    words = words.masked_fill(places >= lengths[..., None], PAD)[..., : int(lengths.max())]
+    words = words.masked_fill(places >= lengths[..., None], PAD)[..., :longest]
     numbers = torch.arange(lengths.shape[1], device=lengths.device).expand_as(lengths)
     return Captions(words, numbers, torch.zeros_like(lengths), lengths)
 

@@ -36,7 +36,7 @@ from deixis.training.augmentation import (
     random_colours,
     random_views,
     recoloured,
-    some_of,
+    some_of_each,
     squashed_pictures,
     view_pictures,
 )
@@ -49,6 +49,7 @@ from deixis.training.contrastive import (
 )
 from deixis.training.inputs import TEXT, initial_vectors
 from deixis.training.kind import Kind
+from deixis.training.placing import send
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import (
     Evaluation,
@@ -197,19 +198,13 @@ class PictureTask:
         return shuffled(len(self._epoch_rows), self.recipe.sampler.images, self.recipe.seed, epoch, self._batch)
 
     def _batch(self, epoch: int, places: Rows, following: object, random: np.random.Generator) -> PictureBatch:
-        images = self._different_pictures(places, random)
-        captions, owners = [], []
-        for position, image in enumerate(images):
-            chosen = some_of(self.data.starts, int(image), self.recipe.sampler.captions, random)
-            captions.append(chosen)
-            owners.append(np.full(len(chosen), position))
-        starts = self._lone_starts
-        lone = random.permutation(len(starts) - 1)[: self.recipe.sampler.texts]
-        pairs = np.array([some_of(starts, one, 2, random) for one in lone], np.int64).reshape(-1, 2)
-        drawn = np.concatenate(captions), np.concatenate(owners)
-        send = [torch.from_numpy(rows).to(self.device) for rows in (images, *drawn, pairs)]
+        images = random.permutation(self._different_pictures(places, random))
+        drawn = some_of_each(self.data.starts, images, self.recipe.sampler.captions, random)
+        lone = random.permutation(len(self._lone_starts) - 1)[: self.recipe.sampler.texts]
+        pairs = some_of_each(self._lone_starts, lone, 2, random)[0].reshape(-1, 2)
+        sent = (send(torch.from_numpy(rows), self.device) for rows in (images, *drawn, pairs))
         seed = int(random.integers(1 << 62))
-        return PictureBatch(images, send[0], send[1], send[2], send[3], seed, self._twins(*drawn, random))
+        return PictureBatch(images, *sent, seed, self._twins(*drawn, random))
 
     def _different_pictures(self, places: Rows, random: np.random.Generator) -> Rows:
         """The pictures at these places of an epoch, each once: one that is shown twice is not a negative of itself.
@@ -240,8 +235,12 @@ class PictureTask:
     def _augmentation(self, batch: PictureBatch) -> tuple[Views, Tensor, torch.Generator]:
         """Windows and colours `(images, 3, 1, 1, 1)` of the batch's pictures, and what draws everything else."""
         generator = torch.Generator(self.device).manual_seed(batch.seed)
-        views = random_views(len(batch.images), self.recipe.sampler.zoom, generator)
+        views = random_views(len(batch.images), self._zoom(batch), generator)
         return views, random_colours(len(batch.images), generator).transpose(0, 1), generator
+
+    def _zoom(self, batch: PictureBatch) -> float | Tensor:
+        """How far windows zoom in: of all pictures, or of each."""
+        return self.recipe.sampler.zoom
 
     def _windows(self, rows: Tensor, start: Tensor, sides: Tensor, flip: Tensor, colours: Tensor) -> Tensor:
         """What the tower sees of the pictures in these rows of the data."""
@@ -250,9 +249,13 @@ class PictureTask:
 
     def _embed(self, maps: Tensor) -> tuple[Tensor, Tensor | None]:
         """Embeddings of pictures, given as maps of the backbone, and of their cells where these count."""
+        cells = None if self.module.fine_loss is None else self._embed_cells(maps)
+        return F.normalize(self.module.tower.pooled(maps).float()), cells
+
+    def _embed_cells(self, maps: Tensor) -> Tensor:
         tower = self.module.tower
-        cells = None if self.module.fine_loss is None else tower.embed_cells(maps)
-        return F.normalize(tower.pooled(maps).float()), cells
+        cells = tower.embed_cells(maps)
+        return tower.few_cells(cells) if self.recipe.model.few_cells else cells
 
     def _read_captions(
         self, batch: PictureBatch, views: Views, generator: torch.Generator, gather: Gather
@@ -313,7 +316,7 @@ class PictureTask:
         whole = images @ texts.T
         if module.fine_loss is None:
             return retrieval_figures(whole, data.image_of)
-        cells = torch.cat([module.tower.embed_cells(part) for part in maps])
+        cells = torch.cat([self._embed_cells(part) for part in maps])
         fine = torch.cat([best_cells(cells, module.texts.with_words(part)[1]) for part in parts], 1)
         return {
             **retrieval_figures(whole + fine, data.image_of),

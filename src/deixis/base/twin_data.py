@@ -16,6 +16,7 @@ from deixis.corpus import Image
 from deixis.text.false_captions import KINDS, balanced, colour_counts, false_captions
 from deixis.text.featurizers import TextFeatures
 from deixis.text.tokens import tokens_of
+from deixis.training.sampling import concatenated_ranges
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -52,22 +53,26 @@ def twin_data(images: Sequence[Image], text: TextFeatures, device: torch.device,
 
 
 def draw_twins(
-    data: TwinData, captions: Rows, owners: Rows, count: int, random: np.random.Generator
+    data: TwinData, captions: Rows, owners: Rows, count: int, roles: float, random: np.random.Generator
 ) -> NDArray[np.int64]:
     """`(≤ count, 3)`: place of a picture, row of its caption, row of a false one; rare kinds are drawn more often.
 
     Args:
         captions: rows of the captions of a batch.
         owners: the place of each one's picture.
+        roles: the share of exchanged roles to begin with, if the captions have so many; the rest are of all kinds.
     """
-    first, last = data.starts[captions], data.starts[captions + 1]
-    usable = np.flatnonzero(last > first)
-    false = random.integers(first[usable], last[usable])
+    false, lengths = concatenated_ranges(data.starts[captions], data.starts[captions + 1])
+    caption = np.repeat(np.arange(len(captions)), lengths)
     frequency = np.bincount(data.kind, minlength=len(KINDS)).clip(min=1)
-    # The largest keys are a sample without replacement by weight (Efraimidis and Spirakis, 2006).
-    keys = np.log(random.random(len(false))) * np.sqrt(frequency[data.kind[false]])
-    chosen = np.argsort(-keys)[:count]
-    return np.stack([owners[usable[chosen]], captions[usable[chosen]], false[chosen]], 1).reshape(-1, 3)
+    # The smallest keys are a sample without replacement by weight (Efraimidis and Spirakis, 2006). A caption with
+    # several false ones is not drawn more often.
+    weights = 1 / np.sqrt(frequency[data.kind[false]]) / lengths[caption]
+    keys = -np.log(random.random(len(false))) / weights
+    role_rows = np.flatnonzero(data.kind[false] == KINDS.index("role"))
+    keys[random.permutation(role_rows)[: round(roles * count)]] = 0
+    chosen = np.argsort(keys)[:count]
+    return np.stack([owners[caption[chosen]], captions[caption[chosen]], false[chosen]], 1).reshape(-1, 3)
 
 
 def own_scores(images: Tensor, cells: Tensor, texts: Tensor, words: Words, owner: Tensor) -> Tensor:

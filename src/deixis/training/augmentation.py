@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from deixis.corpus import Corpus, Image
 from deixis.errors import InputError
 from deixis.text.vocabulary import Vocabulary
+from deixis.training.sampling import concatenated_ranges
 from deixis.vision.proposer import normalize, squashed
 from deixis.vision.reading import Skipped, read_picture
 
@@ -40,10 +41,15 @@ def mirrored_words(vocabulary: Vocabulary) -> Tensor:
     return ids
 
 
-def some_of(starts: Rows, image: int, count: int, random: np.random.Generator) -> Rows:
-    """Rows of at most `count` random captions of an image."""
-    first, last = starts[image], starts[image + 1]
-    return np.asarray(first + random.permutation(last - first)[:count])
+def some_of_each(starts: Rows, images: Rows, count: int, random: np.random.Generator) -> tuple[Rows, Rows]:
+    """Rows of at most `count` random captions of each image, image by image, and the place of each one's image."""
+    rows, lengths = concatenated_ranges(starts[images], starts[images + 1])
+    owners = np.repeat(np.arange(len(images)), lengths)
+    order = np.lexsort([random.random(len(rows)), owners])
+    # The number of each among those of its image.
+    numbers = np.arange(len(rows)) - np.repeat(lengths.cumsum() - lengths, lengths)
+    chosen = order[numbers < count]
+    return rows[chosen], owners[chosen]
 
 
 @dataclass(frozen=True)

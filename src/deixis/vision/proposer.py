@@ -97,7 +97,8 @@ def make_anchors(side: int, cells: list[int], device: torch.device) -> Tensor:
             for size in ANCHOR_SIZES
             for shape in ANCHOR_SHAPES
         ]
-        sizes = torch.tensor(shapes, device=device).expand(count, count, -1, -1)
+        # Without waiting for a GPU that is busy.
+        sizes = torch.tensor(shapes).to(device, non_blocking=True).expand(count, count, -1, -1)
         points = torch.stack([x, y], -1)[:, :, None].expand(-1, -1, ANCHORS_PER_CELL, -1)
         levels.append(torch.cat([points, sizes], -1).reshape(-1, 4))
     return torch.cat(levels)

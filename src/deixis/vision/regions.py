@@ -60,7 +60,7 @@ def roi_align_each(values: Tensor, boxes: Tensor, *, bins: int = BINS, samples: 
     """
     batch, channels, rows, columns = values.shape
     count = boxes.shape[1]
-    scale = boxes.new_tensor([columns, rows, columns, rows])
+    scale = _constants((columns, rows, columns, rows), boxes)
     maps = Maps(values, 1.0, (0.5, 0.5))
     across, down = _weights(maps, (boxes * scale).reshape(-1, 4), bins, samples)
     by_row = values.permute(0, 2, 3, 1).reshape(batch, rows, columns * channels)
@@ -136,12 +136,17 @@ def _weights(maps: Maps, boxes: Tensor, bins: int, samples: int) -> tuple[Tensor
     # Positions need single precision even if the map is half.
     boxes = boxes.to(maps.values.device, torch.promote_types(maps.values.dtype, torch.float32))
     low, high = boxes[:, :2], boxes[:, 2:]
-    start, extent = (low - boxes.new_tensor(maps.origin)) / maps.stride, (high - low) / maps.stride
+    start, extent = (low - _constants(maps.origin, boxes)) / maps.stride, (high - low) / maps.stride
     steps = (torch.arange(bins * samples, dtype=boxes.dtype, device=boxes.device) + 0.5) / (bins * samples)
     # (boxes, bins, samples, axis): the position of each sample on the map.
     points = (start[:, None] + steps[:, None] * extent[:, None]).reshape(-1, bins, samples, 2)
     across, down = _bilinear(points[..., 0], columns), _bilinear(points[..., 1], rows)
     return across.mean(2).to(maps.values), down.mean(2).to(maps.values)
+
+
+def _constants(values: Sequence[float], like: Tensor) -> Tensor:
+    """Numbers on a tensor's device, without waiting for a GPU that is busy."""
+    return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
 
 
 def _bilinear(points: Tensor, cells: int) -> Tensor:

@@ -55,7 +55,7 @@ from deixis.training.augmentation import (
     random_colours,
     random_views,
     recoloured,
-    some_of,
+    some_of_each,
     squashed_pictures,
     view_pictures,
 )
@@ -220,9 +220,7 @@ class OrderPictureTask:
     def _batch(
         self, epoch: int, images: NDArray[np.int64], following: object, random: np.random.Generator
     ) -> PictureBatch:
-        chosen = [some_of(self.starts, int(image), self.recipe.captions, random) for image in images]
-        texts = np.concatenate(chosen)
-        owner = np.repeat(np.arange(len(images)), [len(captions) for captions in chosen])
+        texts, owner = some_of_each(self.starts, images, self.recipe.captions, random)
         rows, caption, image = (
             torch.from_numpy(numbers).to(self.device, non_blocking=True) for numbers in (images, texts, owner)
         )
