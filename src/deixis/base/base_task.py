@@ -150,7 +150,7 @@ class DeixisBaseTask(PictureTask):
         self._uncaptioned = np.flatnonzero(~captioned) if part.uncaptioned else self._epoch_rows[:0]
         again = np.tile(np.flatnonzero(self._phrased), part.repeats - 1)
         self._epoch_rows = np.concatenate([np.setdiff1d(self._epoch_rows, self._uncaptioned), again])
-        self._by_zoom = torch.tensor([image.id in self._expressed for image in self.data.images]).to(device)
+        self._has_expressions = torch.tensor([image.id in self._expressed for image in self.data.images]).to(device)
         # Training looks at the pictures that are there already.
         annotated = SquashedPictures(
             tuple(self._with_phrases(self.data.images[row]) for row in boxed),
@@ -240,7 +240,7 @@ class DeixisBaseTask(PictureTask):
         zoom, expressed = self.recipe.sampler.zoom, self.recipe.grounding.augmentation.zoom_expressed
         if expressed is None:
             return zoom
-        return torch.where(self._by_zoom[batch.images], expressed, zoom)
+        return torch.where(self._has_expressions[batch.images], expressed, zoom)
 
     def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
         views, colours, generator = self._augmentation(batch)

@@ -212,9 +212,9 @@ class PictureTask:
         Others are added where some are missing, so that all batches have the same size.
         """
         images = np.unique(self._epoch_rows[places])
-        missing = min(self.recipe.sampler.images, len(self.data.images)) - len(images)
-        others = np.setdiff1d(random.permutation(len(self.data.images))[: 2 * missing + len(images)], images)
-        return np.concatenate([images, random.permutation(others)[:missing]]) if missing > 0 else images
+        missing = self.recipe.sampler.images - len(images)
+        others = random.permutation(np.setdiff1d(self._epoch_rows, images))[: max(0, missing)]
+        return np.concatenate([images, others])
 
     def _twins(self, captions: Rows, owners: Rows, random: np.random.Generator) -> Tensor | None:
         """False captions beside true ones of a batch, for tasks that learn from them."""
