@@ -196,12 +196,12 @@ class DeixisBaseTask(PictureTask):
     def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
         """The words of the training captions, and those of expressions and false captions, however rare."""
         captions = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
-        own = {image.id: {tokens_of(caption) for caption in image.captions} for image in training}
+        captions_of = {image.id: {tokens_of(caption) for caption in image.captions} for image in training}
         made_captions = [
             tokens
             for name, expressed in self._expressed.items()
             for tokens in map(tokens_of, expressed.image.captions)
-            if tokens not in own[name]
+            if tokens not in captions_of[name]
         ]
         least = self.recipe.text.minimum_count
         needed = dict.fromkeys((token for tokens in made_captions for token in tokens), least)
