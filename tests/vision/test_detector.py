@@ -14,7 +14,7 @@ from deixis.training.tools.detector_training import UNITS, region_targets, sampl
 from deixis.training.tools.detector_validation import class_precisions, detection_figures, move_boxes, windows
 from deixis.training.tools.proposer_training import pairwise_iou
 from deixis.vision.backbones import DetectorBackbone
-from deixis.vision.detector import WIDTH, RegionDetector, load_detector, save_detector
+from deixis.vision.detector import MAP_CHANNELS, WIDTH, RegionDetector, load_detector, save_detector
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 
 
@@ -59,6 +59,15 @@ def test_features_of_a_region_do_not_depend_on_the_others(detector: RegionDetect
     assert together.shape == (3, WIDTH)
     alone = backbone.region_vectors(maps, [boxes[0][1:], boxes[1]])
     torch.testing.assert_close(together[1:], alone)
+
+
+def test_in_half_precision_regions_are_cut_where_their_boxes_are(detector: RegionDetector) -> None:
+    boxes = torch.tensor([[[0.6985, 0.2, 0.9, 0.6], [0.7005, 0.2, 0.9, 0.6]]])
+    assert torch.equal(*boxes.bfloat16().unbind(1))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        maps = 100 * torch.linspace(0, 1, 32).expand(1, MAP_CHANNELS, 32, 32).bfloat16()
+        first, second = detector.regions(maps, boxes).unbind(1)
+    assert not torch.equal(first, second)
 
 
 def test_regions_have_the_class_of_the_box_that_they_overlap() -> None:

@@ -61,7 +61,8 @@ class RegionDetector(nn.Module):
 
     def regions(self, maps: Tensor, boxes: Tensor) -> Tensor:
         """The features of regions `(batch, boxes, WIDTH)`: the last hidden layer."""
-        pooled = roi_align_each(maps, boxes.to(maps), bins=BINS).flatten(2)
+        # Boxes stay in single precision: in bfloat16 they would move by up to 0.4% of the picture.
+        pooled = roi_align_each(maps, boxes.to(maps.device), bins=BINS).flatten(2)
         return F.relu(self.fc7(F.relu(self.fc6(pooled))))
 
     def forward(self, pictures: Tensor, boxes: Tensor) -> RegionOutput:
