@@ -41,12 +41,11 @@ ROOMS = (
 )
 #: Rooms that use models and know none of their classes.
 USERS_OF_MODELS = ("search", "annotation", "figures", "web", "cli")
-#: Commands that make models, and two that show what one paper's training found.
+#: Commands that make models, and one that shows what one paper's training found.
 INSIDE_MODELS = {
     "cli/export_command.py": {"base"},
     "cli/finetune.py": {"base"},
     "cli/gallery.py": {"papers"},
-    "cli/demo_walk/aligner.py": {"papers"},
 }
 HEAVY = ("torch", "cv2", "spacy", "torchvision", "timm", "sklearn", "scipy", "numpy", "PIL")
 

@@ -197,7 +197,7 @@ def _network_rows(trained: Trained) -> list[list[str]]:
 
 
 def _word_rows(aligner: Trained, captioner: Trained) -> list[list[str]]:
-    alignment: Any = aligner.results[0].metrics
+    alignment: Any = next(result.metrics for result in aligner.results if "alignment" in result.metrics)
     captions: Any = captioner.results[0].metrics
     rows = [
         ("aligner: correct phrases, word by word", alignment["word_alignment"]["overall"]["r@1"]),

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from PIL import Image as Pillow
 
-from deixis.cli.demo_walk.networks import Trained, train
+from deixis.cli.demo_walk.networks import CPU, Trained, train
 from deixis.corpus import Box, Corpus, training_set
 from deixis.features.store import FeatureStore
 from deixis.metrics.captioning_protocol import captioning
 from deixis.metrics.protocols import Pictures
 from deixis.model import AlignedSnippet, store_images
-from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment
 from deixis.text.tokens import tokens_of, tokens_of_captions
+from deixis.training.evaluating import evaluate_run
 from deixis.training.inputs import find_store
 from deixis.training.threads import one_thread
 from deixis.vision.drawing.pages import Part, draw_alignment
@@ -34,11 +34,9 @@ class Shown(NamedTuple):
 @one_thread()
 def train_aligner(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> Trained:
     """Train the aligner of words and regions, and score it on the split `test`."""
-    model, provenance = train("dvsa/demo-alignment", corpus, [find_store(stores, "proposals")], out)
-    near = Pictures(
-        corpus, "test", find_store(stores, "proposals"), learned_from_boxes=False, regions_kept=model.regions - 1
-    )
-    return Trained("aligner", model, (alignment(model, near, Smoothing(model.beta), **provenance),))
+    name, regions = "dvsa/demo-alignment", [find_store(stores, "proposals")]
+    model, _ = train(name, corpus, regions, out)
+    return Trained("aligner", model, tuple(evaluate_run(out / "runs" / name, corpus, regions, CPU)))
 
 
 @one_thread()
