@@ -42,6 +42,8 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Channels of the fused map, and bins a side of what RoIAlign cuts out of it.
     map_width: Annotated[int, Meta(ge=16, le=512, multiple_of=16)] = 192
     bins: Annotated[int, Meta(ge=1, le=7)] = 5
+    #: Points per bin and axis that it looks at.
+    samples: Annotated[int, Meta(ge=1, le=8)] = 4
     #: Width of a region and of a phrase.
     width: Annotated[int, Meta(ge=16, le=1024, multiple_of=8)] = 256
     #: Layers of attention among the regions of a picture; of phrases to regions and to phrases of their caption.
@@ -178,7 +180,7 @@ class GroundingNetwork(nn.Module):
         fused = self.lateral[0](pyramid[0])
         for lateral, level in zip(self.lateral[1:], pyramid[1:], strict=True):
             fused = fused + F.interpolate(lateral(level), size=fused.shape[-2:])
-        cut = roi_align_each(self.fuse(fused), regions.boxes, bins=self.recipe.bins, samples=4)
+        cut = roi_align_each(self.fuse(fused), regions.boxes, bins=self.recipe.bins, samples=self.recipe.samples)
         x: Tensor = self.appearance(self.pooled(cut.flatten(2))) + self.place(place(regions.boxes))
         if self.types is not None:
             # The logits are about −8 to 2.
