@@ -1,13 +1,13 @@
 """Reading a feature store: memory-mapped, nothing loaded before it is used, any number of readers at once.
 
-A store is written once. While it is being written, a reader may open the finished part.
+A store is written once, and can be opened when it is finished.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,10 +23,8 @@ from deixis.features.layout import (
     PLAN,
     Manifest,
     Plan,
-    Sidecar,
     encode,
     partition_done,
-    sidecar_file,
 )
 from deixis.files import TABLE_LIMIT, read_json, read_regular
 
@@ -39,8 +37,6 @@ class FeatureStore:
 
     Args:
         folder: the store.
-        unfinished: open the finished part of a store that is still being written. Items have their final numbers, and
-            the part does not grow while it is open.
 
     Raises:
         InputError: not a store, an unfinished one, or a damaged one; the message names the file. Arrays are checked
@@ -56,39 +52,30 @@ class FeatureStore:
     (20, 1280)
     """
 
-    def __init__(self, folder: str | Path, *, unfinished: bool = False) -> None:
-        self.folder, self._unfinished = Path(folder), unfinished
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
         if not (self.folder / PLAN).exists():
             raise InputError(self.folder, f"is not a feature store (it has no {PLAN})")
         self.plan = read_json(self.folder / PLAN, Plan)
         #: Identifies the recipe, and with it the features.
         self.fingerprint = self.plan.fingerprint
-        if (self.folder / MANIFEST).exists():
-            manifest = read_json(self.folder / MANIFEST, Manifest)
-            if manifest.fingerprint != self.fingerprint or len(manifest.items) != self.plan.partitions:
-                raise InputError(self.folder / MANIFEST, f"does not belong to the {PLAN} beside it")
-            items, skipped = manifest.items, manifest.skipped
-        else:
-            sidecars = self._finished_sidecars()
-            if not unfinished:
-                done = f"{len(sidecars)} of {self.plan.partitions} partitions are there"
-                raise InputError(self.folder, f"is not finished ({done}); run the same `deixis extract` again")
-            items = [sidecar.items for sidecar in sidecars]
-            skipped = [image for sidecar in sidecars for image in sidecar.skipped]
-        self._partitions = [Partition(self.folder, self.plan, index, count) for index, count in enumerate(items)]
-        self._starts = np.concatenate([[0], np.cumsum(items, dtype=np.int64)])
+        if not (self.folder / MANIFEST).exists():
+            done = sum(partition_done(self.folder, self.plan, index) for index in range(self.plan.partitions))
+            problem = f"is not finished ({done} of {self.plan.partitions} partitions are there)"
+            raise InputError(self.folder, f"{problem}; run the same `deixis extract` again")
+        manifest = read_json(self.folder / MANIFEST, Manifest)
+        if manifest.fingerprint != self.fingerprint or len(manifest.items) != self.plan.partitions:
+            raise InputError(self.folder / MANIFEST, f"does not belong to the {PLAN} beside it")
+        self._partitions = [
+            Partition(self.folder, self.plan, index, count) for index, count in enumerate(manifest.items)
+        ]
+        self._starts = np.concatenate([[0], np.cumsum(manifest.items, dtype=np.int64)])
         #: Images without features, with the reason.
-        self.skipped = {image.id: image.reason for image in skipped}
-
-    def _finished_sidecars(self) -> list[Sidecar]:
-        sidecars: list[Sidecar] = []
-        while len(sidecars) < self.plan.partitions and partition_done(self.folder, self.plan, len(sidecars)):
-            sidecars.append(read_json(sidecar_file(self.folder, len(sidecars)), Sidecar))
-        return sidecars
+        self.skipped = {image.id: image.reason for image in manifest.skipped}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker process opens the files itself; no array is pickled.
-        return partial(FeatureStore, unfinished=self._unfinished), (self.folder,)
+        return FeatureStore, (self.folder,)
 
     def __repr__(self) -> str:
         return f"<FeatureStore {self.folder}: {len(self):,} images, arrays {', '.join(self.plan.arrays)}>"
@@ -106,8 +93,7 @@ class FeatureStore:
         data = read_regular(path, TABLE_LIMIT)
         if hashlib.sha256(data).hexdigest() != self.plan.ids_sha256:
             raise InputError(path, f"is damaged (its SHA-256 is not the one in {PLAN})")
-        asked = msgspec.json.decode(data, type=list[str])[: len(self._partitions) * self.plan.partition_size]
-        return tuple(image_id for image_id in asked if image_id not in self.skipped)
+        return tuple(image_id for image_id in msgspec.json.decode(data, type=list[str]) if image_id not in self.skipped)
 
     @cached_property
     def _number_of(self) -> dict[str, int]:
@@ -154,5 +140,5 @@ class FeatureStore:
             partition.verify()
             digest.update(encode(partition.sidecar))
         manifest = self.folder / MANIFEST
-        if manifest.exists() and read_json(manifest, Manifest).sidecars_sha256 != digest.hexdigest():
+        if read_json(manifest, Manifest).sidecars_sha256 != digest.hexdigest():
             raise InputError(manifest, "is damaged (it does not belong to the sidecars of its partitions)")
