@@ -1,4 +1,4 @@
-"""Score all pairs with S_kl = Σ_t max_i v_i·s_t (DVSA, eq. 8), compared with the matrix product alone.
+"""Score all pairs with S_kl = Σ_t max_i v_i·s_t (DVSA, supplement, eq. 1), compared with the matrix product alone.
 
     OMP_NUM_THREADS=2 python benchmarks/alignment.py [--out results/benchmarks/alignment.json]
     python benchmarks/alignment.py --device cuda [--out results/benchmarks/alignment-gpu.json]
