@@ -102,7 +102,7 @@ class Speaker(Model):
     """Says how large a picture is."""
 
     def describe(self, image: Any, count: int = 3) -> list[Description]:
-        return [Description(f"<b>{image.width} by {image.height}</b>", 0.0, "generation")][:count]
+        return [Description(f"<b>{image.width} by {image.height}</b> .", 0.0, "generation")][:count]
 
 
 def test_captions_of_people_of_training_and_of_a_captioner_are_compared(
@@ -126,7 +126,7 @@ def test_captions_of_people_of_training_and_of_a_captioner_are_compared(
         found = [tokens for tokens in training if as_written(tokens) == nearest]
         assert matcher.score([features[number]], found).max() == pytest.approx(best[number], rel=1e-5)
         picture = read_picture(corpus, image)
-        assert generated == f"<b>{picture.width} by {picture.height}</b>"
+        assert generated == f"<b>{picture.width} by {picture.height}</b>."
     assert "<b>" not in text
 
 

@@ -286,7 +286,7 @@ def compared_captions(
         pictures = [read_picture(corpus, image) for image in images[start : start + DESCRIBED]]
         generated += [descriptions[0].text for descriptions in captioner.describe_all(pictures)]
     return [
-        ComparedCaptions(as_written(human), as_written(captions[index]), text)
+        ComparedCaptions(as_written(human), as_written(captions[index]), as_written(text.split()))
         for human, (index,), text in zip(people, nearest, generated, strict=True)
     ]
 
