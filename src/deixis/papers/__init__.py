@@ -1,1 +1,1 @@
-"""The papers' models, one file each: plain estimators and networks that know nothing of corpora or training runs."""
+"""The papers, one folder each: network, loss, task, model, recipes, tables, README. No folder imports another."""
