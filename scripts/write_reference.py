@@ -236,7 +236,7 @@ SHARED = {FeatureRecipe, Schedule}
 
 
 def _annotation_settings_page() -> str:
-    from deixis.annotation.project_settings import describe_settings
+    from deixis.annotation.project import describe_settings
 
     rows = [f"| `{row.name}` | `{_toml(row.default)}` | {row.meaning} |" for row in describe_settings()]
     usage = (

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from deixis.corpus import Box, Chain, Corpus, Phrase, make_caption, make_image, statistics, write_corpus
-from deixis.corpus.conversion_losses import losses
 from deixis.corpus.formats import get_format
+from deixis.corpus.opening import losses
 from deixis.corpus.statistics import corpus_statistics, is_flickr30k_entities, read_statistics
 
 from .strategies import corpora

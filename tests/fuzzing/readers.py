@@ -404,7 +404,7 @@ def _arrays(folder: Path) -> None:
 
 def _read_arrays(folder: Path) -> None:
     from deixis.corpus import open_corpus
-    from deixis.vision.feature_files import PrecomputedFeatures
+    from deixis.features.precomputed import PrecomputedFeatures
 
     def features(name: str) -> None:
         corpus = open_corpus(folder.parent / "two.jsonl")

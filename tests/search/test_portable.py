@@ -15,7 +15,7 @@ from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
 from deixis.vision import decoding_process
-from deixis.web.connections import MOST_CONNECTIONS, most_connections
+from deixis.web.serving import MOST_CONNECTIONS, most_connections
 from tests.search.fakes import COLOURS, CellModel, paint
 
 

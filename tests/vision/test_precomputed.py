@@ -9,7 +9,7 @@ import pytest
 
 from deixis.corpus import Corpus, make_image
 from deixis.errors import InputError
-from deixis.vision.feature_files import PrecomputedFeatures
+from deixis.features.precomputed import PrecomputedFeatures
 
 ROWS = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 CORPUS = Corpus([make_image(name, file=f"{name}.jpg") for name in "abcd"])

@@ -7,14 +7,14 @@ import sys
 
 from fastapi import Request
 
-from deixis.web import connections, security
+from deixis.web import security, serving
 from deixis.web.serving import serve
 from deixis.web.shell import make_app, reply
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
-    connections.HEAD_SECONDS = float(sys.argv[2])
-    security.PATIENCE = connections.TAKING_SECONDS = float(sys.argv[3])
+    serving.HEAD_SECONDS = float(sys.argv[2])
+    security.PATIENCE = serving.TAKING_SECONDS = float(sys.argv[3])
     app = make_app("slow", {})
 
     @app.get("/healthz")

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from deixis.web.connections import LOG_SECONDS, OnceAMinute
+from deixis.web.serving import LOG_SECONDS, OnceAMinute
 from tests.search.fakes import COLOURS, paint
 
 resource = pytest.importorskip("resource")

@@ -22,7 +22,6 @@ from deixis.annotation.corpus_export import Export, export_corpus
 from deixis.annotation.desk import Desk, Receipt, ShownTask
 from deixis.annotation.image_list import ImageList, Neighbours, list_images, neighbours
 from deixis.annotation.image_store import lock_image, with_retries
-from deixis.annotation.mistakes import Mistake, tested_document, wrong_test_answers
 from deixis.annotation.progress import (
     OwnStanding,
     Progress,
@@ -32,11 +31,11 @@ from deixis.annotation.progress import (
     own_standings,
     worker_reports,
 )
-from deixis.annotation.project_settings import change_settings, load_settings
+from deixis.annotation.project import change_settings, load_settings
 from deixis.annotation.queue import held_items, lease_next
 from deixis.annotation.taking_back import StaleTask
 from deixis.annotation.trust import Standing
-from deixis.annotation.views import TaskView
+from deixis.annotation.views import Mistake, TaskView, tested_document, wrong_test_answers
 from deixis.annotation.workers import Decision, add_worker, all_decisions, role_of, worker_number
 from deixis.annotation.workflow_records import (
     ADDRESS,

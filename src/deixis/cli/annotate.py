@@ -72,8 +72,7 @@ def init(
 
     from msgspec.structs import replace
 
-    from deixis.annotation.project import create_project
-    from deixis.annotation.project_settings import changed_settings
+    from deixis.annotation.project import changed_settings, create_project
     from deixis.annotation.schema import shown
     from deixis.annotation.task_rules import read_rules
     from deixis.annotation.workbench import Workbench

@@ -109,7 +109,7 @@ def _invited(
 ) -> list[str]:
     """The names of those to invite: of an earlier project, or empty ones. Checks their records."""
     from deixis.annotation import schema
-    from deixis.annotation.screening import WorkRecord, check_screen, passes_screen, work_records
+    from deixis.annotation.workers import WorkRecord, check_screen, passes_screen, work_records
 
     if earlier is None:
         record = None if answers is None or accuracy is None else WorkRecord("", answers, accuracy)
@@ -178,7 +178,7 @@ def settings(
 
     Example: deixis annotate settings project.db first_items=10 address=https://work.example.org
     """
-    from deixis.annotation.project_settings import describe_settings
+    from deixis.annotation.project import describe_settings
     from deixis.cli.output import console, print_json
 
     pairs = []

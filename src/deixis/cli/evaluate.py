@@ -12,10 +12,9 @@ import typer
 from deixis.cli.evaluate_boxes import boxes, queries
 from deixis.cli.evaluate_captions import captions
 from deixis.cli.evaluate_model import localization, retrieval, twins, two_objects
-from deixis.cli.evaluate_order import order, random
-from deixis.cli.evaluate_run import RunOrCommand, run
+from deixis.cli.evaluate_run import RunOrCommand, order, random, run
 from deixis.cli.options import SCORED_SPLIT, Folds, Force, Json, ResultFile, Split
-from deixis.cli.result_record import Record
+from deixis.cli.output_files import Record
 from deixis.errors import DeixisError, InputError
 from deixis.files import read_utf8, require_regular
 

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from deixis.cli.options import SCORED_SPLIT, CorpusPath, Force, Json, ResultFile, Split
-from deixis.cli.output_files import check_free, system_faults
-from deixis.cli.result_record import Record
+from deixis.cli.output_files import Record, check_free, system_faults
 
 
 def queries(

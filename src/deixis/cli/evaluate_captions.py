@@ -10,7 +10,7 @@ import typer
 
 from deixis.cli.options import Force, Json, ResultFile, SplitIfAny
 from deixis.cli.output import scored_split
-from deixis.cli.result_record import Record
+from deixis.cli.output_files import Record
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:

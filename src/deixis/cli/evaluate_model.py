@@ -43,7 +43,7 @@ def _evaluate(
     import msgspec
 
     from deixis.adapters.bundles import DEFAULT
-    from deixis.cli.evaluate_order import report
+    from deixis.cli.evaluate_run import report
     from deixis.cli.output import busy
     from deixis.corpus import open_corpus
     from deixis.loading import load_model

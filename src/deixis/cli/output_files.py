@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
     from deixis.corpus import Corpus
+    from deixis.metrics.results import BoxSupervision, CorpusReference
 
 
 def check_free(out: Path | None, force: bool) -> None:
@@ -119,8 +122,8 @@ def write_out(
 ) -> None:
     """Write a corpus and report what the format cannot store; `counts` are printed first, or added to the JSON."""
     from deixis.corpus import write_corpus
-    from deixis.corpus.conversion_losses import losses
     from deixis.corpus.formats import get_format
+    from deixis.corpus.opening import losses
 
     dropped = losses(corpus, get_format(to).keep(corpus))
     with system_faults(out), busy(f"Writing {out}"), staged(out, force) as staging:
@@ -165,3 +168,46 @@ def _unused(path: Path) -> Path:
         attempt += 1
         candidate = path.with_name(f"{path.name}{attempt}")
     return candidate
+
+
+@dataclass(frozen=True)
+class Record:
+    """A result file, if one was asked for; it names its input files with their SHA-256."""
+
+    out: Path | None
+    force: bool
+    inputs: dict[str, Path]
+    parameters: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_free(self.out, self.force)
+
+    def write(
+        self,
+        protocol: str,
+        ties: str,
+        parameters: dict[str, str | float],
+        figures: dict[str, Any],
+        counts: dict[str, int],
+        start: float,
+        corpus: CorpusReference | None = None,
+        box_supervision: BoxSupervision | None = None,
+    ) -> None:
+        if self.out is None:
+            return
+        from deixis.metrics.results import Protocol, make_result, save
+
+        recorded: dict[str, str | float] = {**self.parameters, **parameters}
+        for name, path in self.inputs.items():
+            with path.open("rb") as stream:
+                recorded |= {name: path.name, f"{name}_sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        result = make_result(
+            Protocol(protocol, ties, {**recorded}),
+            figures,
+            duration=time.monotonic() - start,
+            counts=counts,
+            corpus=corpus,
+            box_supervision=box_supervision,
+        )
+        with system_faults(self.out):
+            save(result, self.out)

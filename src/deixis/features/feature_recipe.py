@@ -68,7 +68,7 @@ _ADDED = {field.name: field.default for field in msgspec.structs.fields(RegionRe
 
 
 class FileRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to read a file of features; see `deixis.vision.feature_files`."""
+    """How to read a file of features; see `deixis.features.precomputed`."""
 
     ids: str = ""
     array: str = ""

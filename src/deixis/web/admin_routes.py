@@ -15,8 +15,8 @@ from starlette.background import BackgroundTask
 
 from deixis.annotation.accounts import Account
 from deixis.annotation.progress import WorkerReport
-from deixis.annotation.screening import WorkRecord, check_screen
 from deixis.annotation.workbench import Workbench
+from deixis.annotation.workers import WorkRecord, check_screen
 from deixis.annotation.workflow_records import TASKS
 from deixis.corpus import write_corpus
 from deixis.errors import DeixisError
