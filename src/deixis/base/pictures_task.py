@@ -202,9 +202,9 @@ class PictureTask:
         drawn = some_of_each(self.data.starts, images, self.recipe.sampler.captions, random)
         lone = random.permutation(len(self._lone_starts) - 1)[: self.recipe.sampler.texts]
         pairs = some_of_each(self._lone_starts, lone, 2, random)[0].reshape(-1, 2)
-        sent = (send(torch.from_numpy(rows), self.device) for rows in (images, *drawn, pairs))
+        rows, captions, owner, texts = (send(torch.from_numpy(part), self.device) for part in (images, *drawn, pairs))
         seed = int(random.integers(1 << 62))
-        return PictureBatch(images, *sent, seed, self._twins(*drawn, random))
+        return PictureBatch(images, rows, captions, owner, texts, seed, self._twins(*drawn, random))
 
     def _different_pictures(self, places: Rows, random: np.random.Generator) -> Rows:
         """The pictures at these places of an epoch, each once: one that is shown twice is not a negative of itself.
