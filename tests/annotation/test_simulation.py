@@ -31,6 +31,7 @@ def test_perfect_workers_give_back_the_truth(tmp_path: Path) -> None:
         assert study.figures[name]["f1"] == 100.0
     differences = {name: count for name, count in study.counts.items() if name.startswith("causes: ") and count}
     assert set(differences) == {"causes: boxes", "causes: chains"}
+    assert set(study.figures["errors"].values()) == {0.0}
     assert study.figures["links"]["of_mentions_squared"] < 100
 
 
@@ -38,6 +39,8 @@ def test_perfect_workers_give_back_the_truth(tmp_path: Path) -> None:
 def test_bad_workers_are_caught_and_good_ones_finish(tmp_path: Path) -> None:
     study = run_study(tmp_path / "project.db", made_up_corpus(25), KNOWN, "mixed", seed=1)
     assert study.finished
+    assert study.figures["errors"]["chunking_errors"] == 0
+    assert 0 < study.figures["errors"]["coreference_errors"] < study.figures["errors"]["images_with_errors"]
     workers = study.figures["workers"]
     assert workers["lazy"]["caught"] == workers["random"]["caught"] == 100.0
     assert study.figures["pairs"]["f1"] > 90

@@ -18,6 +18,7 @@ from deixis.annotation.workbench import Workbench
 from deixis.annotation.workflow_records import Settings
 from deixis.corpus import Corpus
 from deixis.errors import DeixisError
+from deixis.metrics.annotation_errors import annotation_errors
 
 POOL = 24
 #: Error rate of careful workers and of replacements in the pool with bad workers.
@@ -85,6 +86,9 @@ def run_study(
             raise DeixisError(f"the tables disagree with the log: {differences[0]}")
         annotated = workbench.export().corpus
         figures: dict[str, dict[str, float] | dict[str, dict[str, float]]] = {**score_corpus(annotated, corpus)}
+        figures["errors"] = {
+            name: round(share, 3) for name, share in annotation_errors(annotated, corpus).shares().items()
+        }
         figures |= _costs(workbench, outcome, len(corpus))
         figures["workers"] = _workers(workbench, outcome)
         finished = workbench.progress().finished
