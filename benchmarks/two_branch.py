@@ -18,7 +18,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +31,7 @@ from torch import Tensor
 from deixis.papers.two_branch.loss import RankingLoss, RankingRecipe
 from deixis.papers.two_branch.network import EmbeddingRecipe, TwoBranchEmbedding
 from deixis.training.sampling import RankingBatch
-from deixis.training.sentence_pairs import SentenceSampler, SentenceSamplerRecipe
+from deixis.training.sentence_pairs import SentenceData, SentenceSampler, SentenceSamplerRecipe
 
 IMAGE_DIM, TEXT_DIM, PLANTED = 4096, 6000, 64
 #: How many times faster than the others the loss must be.
@@ -44,17 +43,8 @@ TURNS = 6
 Way = Callable[[Tensor, Tensor, RankingBatch], Tensor]
 
 
-@dataclass(frozen=True)
-class Made:
+def made(images: int, captions: int, device: torch.device) -> SentenceData:
     """Images and captions whose features share planted dimensions."""
-
-    images: Tensor
-    texts: Tensor
-    image_of: Tensor
-    captions: range
-
-
-def made(images: int, captions: int, device: torch.device) -> Made:
     generator = torch.Generator(device).manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -65,7 +55,8 @@ def made(images: int, captions: int, device: torch.device) -> Made:
     for start in range(0, len(texts), 16_384):
         texts[start : start + 16_384] += shared[image_of[start : start + 16_384]] @ normal_map(generator, TEXT_DIM)
     pictures = normal(images, IMAGE_DIM) + shared @ normal_map(generator, IMAGE_DIM)
-    return Made(pictures, texts, image_of, range(len(image_of)))
+    names = [str(index) for index in range(len(image_of))]
+    return SentenceData(pictures, texts, image_of, tuple(names[:images]), tuple((name,) for name in names), 0)
 
 
 def normal_map(generator: torch.Generator, width: int) -> Tensor:
@@ -234,7 +225,7 @@ def close(one: float, other: float) -> bool:
 def step(
     network: TwoBranchEmbedding,
     optimizer: torch.optim.Optimizer,
-    data: Made,
+    data: SentenceData,
     batch: RankingBatch,
     loss: Way,
     mixed: bool = False,

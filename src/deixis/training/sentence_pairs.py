@@ -5,9 +5,9 @@ Features are read once. The index of a pair is the row of its caption.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -121,15 +121,6 @@ class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     neighbourhood: Neighbourhood = "none"
 
 
-class Sentences(Protocol):
-    """The part of `SentenceData` that the sampler uses."""
-
-    @property
-    def image_of(self) -> Tensor: ...  # (captions,)
-    @property
-    def captions(self) -> Iterable[Hashable]: ...  # (captions,) equal where their texts are
-
-
 class SentenceSampler:
     """Batches of image-sentence pairs (section 5.1). The index of a pair is the row of its caption.
 
@@ -138,7 +129,7 @@ class SentenceSampler:
     """
 
     def __init__(
-        self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int, token_ids: Tensor | None = None
+        self, data: SentenceData, recipe: SentenceSamplerRecipe, seed: int, token_ids: Tensor | None = None
     ) -> None:
         self.recipe, self.seed, self.device = recipe, seed, data.image_of.device
         self.token_ids = None if token_ids is None else TokenIdRows(token_ids)

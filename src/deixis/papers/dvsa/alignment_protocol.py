@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Unpack
-from typing import Protocol as Interface
 
 import msgspec
 import numpy as np
@@ -26,7 +25,8 @@ from deixis.metrics.paper_tables import paper_tables
 from deixis.metrics.protocols import Pictures, ResultFields, query_tokens
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import BoxSupervision, CorpusReference, Protocol, Result, make_result
-from deixis.model import ImageFeatures, Tokens, regions_of
+from deixis.model import regions_of
+from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.snippets import OVERLAP, count_regions, number_of, phrase_scores
 from deixis.text.tokens import tokens_of
 
@@ -34,18 +34,6 @@ from deixis.text.tokens import tokens_of
 IOU = 0.5
 #: Number of longest, and of shortest, words in the table of magnitudes.
 ENDS = 40
-
-
-class AlignsWords(Interface):
-    """The part of `AlignmentModel` that is used here."""
-
-    def align_words(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-        """Boxes `(regions, 4)`, the whole picture first, and the products `(words, regions)` of each sentence."""
-
-    def states(
-        self, boxes: Sequence[NDArray[Any]], products: Sequence[NDArray[Any]], beta: float, temperature: float = 0.0
-    ) -> list[list[int]]:
-        """The region of every word of each sentence."""
 
 
 class Smoothing(NamedTuple):
@@ -56,7 +44,7 @@ class Smoothing(NamedTuple):
 
 
 def alignment(
-    model: AlignsWords,
+    model: AlignmentModel,
     pictures: Pictures,
     best: Smoothing,
     shared: Smoothing | None = None,
@@ -118,7 +106,7 @@ def wordless(pictures: Pictures) -> dict[str, float]:
     return {name: 100 * float(np.mean(values)) for name, values in correct.items()}
 
 
-def best_smoothing(model: AlignsWords, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
+def best_smoothing(model: AlignmentModel, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
     """The smoothing with the most correct phrases; the first of several."""
     # By sentence: boxes and products. By phrase: its sentence, the phrase, and which regions are correct.
     boxes: list[NDArray[Any]] = []
@@ -146,7 +134,7 @@ def best_smoothing(model: AlignsWords, pictures: Pictures, ways: Sequence[Smooth
     return ways[int(np.argmax(counts))]
 
 
-def aligned_localizer(model: AlignsWords, pictures: Pictures, way: Smoothing) -> Localizer:
+def aligned_localizer(model: AlignmentModel, pictures: Pictures, way: Smoothing) -> Localizer:
     """Scores a phrase's regions by the products of its words that are aligned with them, in their sentence."""
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
@@ -174,7 +162,7 @@ def _aligned(products: NDArray[Any], states: Sequence[int], start: int, end: int
 
 
 def counting(
-    model: AlignsWords,
+    model: AlignmentModel,
     pictures: Pictures,
     shared: Smoothing,
     *,

@@ -7,7 +7,7 @@ without positive region augmentation there is none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deixis.training.contrastive import Contrast
+from deixis.training.phrase_pairs import PhraseData
 from deixis.training.sampling import (
     Choices,
     Indices,
@@ -58,29 +59,6 @@ class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     steps: Annotated[int, Meta(ge=1)] | None = None
 
 
-class Phrases(Protocol):
-    """The part of `PhraseData` that the sampler uses; pair p has rows[offsets[p] : offsets[p + 1]]."""
-
-    @property
-    def region_boxes(self) -> Tensor: ...  # (regions, 4)
-    @property
-    def pair_string(self) -> Tensor: ...  # (pairs,)
-    @property
-    def pair_image(self) -> Tensor: ...  # (pairs,)
-    @property
-    def pair_chain(self) -> Tensor: ...  # (pairs,)
-    @property
-    def pair_region(self) -> Tensor: ...  # (pairs,)
-    @property
-    def positive_rows(self) -> Tensor: ...
-    @property
-    def positive_offsets(self) -> Tensor: ...  # (pairs + 1,)
-    @property
-    def negative_rows(self) -> Tensor: ...
-    @property
-    def negative_offsets(self) -> Tensor: ...  # (pairs + 1,)
-
-
 class _Targets(NamedTuple):
     """Texts and regions of the matching pairs of a batch; first those of the pairs `base`, then second matches.
 
@@ -107,7 +85,7 @@ class PhraseSampler:
 
     def __init__(
         self,
-        data: Phrases,
+        data: PhraseData,
         recipe: PhraseSamplerRecipe,
         seed: int,
         token_ids: Tensor | None = None,
