@@ -21,6 +21,8 @@ from deixis.training.augmentation import SquashedPictures
 #: Two dogs, the right one larger and next to the bench.
 DOGS_AND_BENCH = torch.tensor([[[0.0, 0.4, 0.2, 0.6], [0.5, 0.3, 0.8, 0.7], [0.8, 0.4, 1.0, 0.6]]])
 REAL = torch.ones(1, 3, dtype=torch.bool)
+#: The mask of these regions.
+MASK = REAL[:, None]
 #: Two words, the second of which is outside the phrase.
 WORDS = Words(torch.eye(2)[None, None], torch.tensor([[[True, False]]]))
 
@@ -43,7 +45,7 @@ def choosing(wanted: list[list[int]]) -> tuple[Comparison, torch.Tensor, torch.T
 
 def test_a_region_is_compared_with_the_things_of_its_name() -> None:
     comparison, phrase, seen = choosing([[0, 1], [2]])
-    values, chosen = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, REAL)
+    values, chosen = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, MASK)
     torch.testing.assert_close(chosen[0, 0, ALIKE].exp(), torch.tensor([0.5, 0.5, 0.0]), atol=1e-4, rtol=0)
     torch.testing.assert_close(chosen[0, 0, LANDMARK].exp(), torch.tensor([0.0, 0.0, 1.0]), atol=1e-4, rtol=0)
     side, larger, nearer = values[0, 0, :2, 0], values[0, 0, :2, 4], values[0, 0, :2, -1]
@@ -71,20 +73,20 @@ def test_choices_read_words_of_their_own() -> None:
         comparison.key.weight.copy_(torch.eye(8))
         words.attend.weight.copy_(50 * torch.eye(2))
         words.read.weight[:2, 0] = words.read.weight[2, 1] = 1.0
-    _, chosen = comparison(phrase, both, seen, DOGS_AND_BENCH, REAL)
+    _, chosen = comparison(phrase, both, seen, DOGS_AND_BENCH, MASK)
     torch.testing.assert_close(chosen[0, 0, ALIKE].exp(), torch.tensor([0.5, 0.5, 0.0]), atol=1e-4, rtol=0)
     torch.testing.assert_close(chosen[0, 0, LANDMARK].exp(), torch.tensor([0.0, 0.0, 1.0]), atol=1e-4, rtol=0)
     # A word outside the phrase is not read.
-    _, chosen = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, REAL)
+    _, chosen = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, MASK)
     torch.testing.assert_close(chosen[0, 0, LANDMARK].exp(), torch.tensor([0.5, 0.5, 0.0]), atol=1e-4, rtol=0)
 
 
 def test_padding_is_compared_with_nothing() -> None:
     comparison, phrase, seen = choosing([[0, 1], [2]])
-    values, _ = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, REAL)
+    values, _ = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, MASK)
     more = torch.cat([DOGS_AND_BENCH, torch.rand(1, 2, 4).sort(-1).values], 1)
     real = torch.tensor([[True, True, True, False, False]])
-    padded, chosen = comparison(phrase, WORDS, torch.cat([seen, seen[:, :2]], 1), more, real)
+    padded, chosen = comparison(phrase, WORDS, torch.cat([seen, seen[:, :2]], 1), more, real[:, None])
     torch.testing.assert_close(padded[:, :, :3], values)
     assert (chosen[..., 3:] == -math.inf).all()
 

@@ -114,7 +114,7 @@ def captioner_run(base_run: Path, corpus: Corpus, tmp_path_factory: pytest.TempP
 def whole_bundle(base_run: Path, captioner_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that does everything."""
     folder = tmp_path_factory.mktemp("search") / "whole"
-    export_bundle(base_run, folder, captioner=captioner_run, weights="float16")
+    export_bundle(base_run, folder, captioner=captioner_run, weights="float32")
     return folder
 
 

@@ -139,11 +139,14 @@ def test_weights_come_back_as_they_were_rounded(kept: str, tmp_path: Path) -> No
     given = {
         "a.matrix": random.normal(size=(40, 50)).astype(np.float32),
         "a.kernel": random.normal(size=(8, 4, 3, 3)).astype(np.float32),
+        "a.large_kernel": random.normal(size=(128, 256, 1, 1)).astype(np.float32),
         "a.vector": random.normal(size=7).astype(np.float32),
     }
     write_weights(tmp_path / WEIGHTS, {**given, "b.matrix": given["a.matrix"].copy()}, kept)  # type: ignore[arg-type]
     weights = WeightFile(tmp_path / WEIGHTS)
     assert weights.names("b.") == ["b.matrix"]
+    integers = {name for name in given if weights.place(name).kind == "I8"}
+    assert integers == ({"a.matrix", "a.large_kernel"} if kept == "mixed" else set())
     data = (tmp_path / WEIGHTS).read_bytes()
     with safe_open(tmp_path / WEIGHTS, "np") as file:
         assert "b.matrix" not in file.keys()  # noqa: SIM118

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
-from torch import Tensor
+from torch import Tensor, nn
 
+from deixis.vision.onnx_export import export
+from deixis.vision.onnx_sessions import open_session
 from deixis.vision.regions import (
     Maps,
     box_coordinates,
@@ -164,3 +166,19 @@ def test_bins_of_regions_are_those_of_roi_align() -> None:
     boxes = [torch.tensor([[4.0, 8.0, 70.0, 60.0], [0.0, 0.0, 128.0, 96.0]]), torch.tensor([[20.0, 5.0, 40.0, 90.0]])]
     expected = roi_align(maps, torch.cat(boxes), torch.tensor([0, 0, 1]), bins=3)
     torch.testing.assert_close(region_bins(maps, boxes, 3), expected.permute(0, 2, 3, 1).flatten(1))
+
+
+@pytest.mark.parametrize("samples", [2, 4])
+def test_an_exported_graph_pools_the_same(samples: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    values = torch.randn(1, 5, 12, 9, generator=generator)
+    boxes = random_boxes(generator, 20, 1.2, 1.2).float()[None]
+    boxes[0, 0] = torch.tensor([0.4, 0.3, 0.4, 0.3])
+
+    def pool(maps: Tensor, asked: Tensor) -> Tensor:
+        return roi_align_each(maps, asked, bins=3, samples=samples)
+
+    graph = export(nn.Identity(), pool, {"maps": values, "boxes": boxes[:, :4]}, ["cut"], {"boxes": {1: "regions"}})
+    assert (b"RoiAlign" in graph) == (samples == 2)
+    (cut,) = open_session(graph).run(None, {"maps": values.numpy(), "boxes": boxes.numpy()})
+    torch.testing.assert_close(torch.from_numpy(cut), pool(values, boxes), rtol=1e-4, atol=1e-5)

@@ -41,7 +41,7 @@ DEFAULT, ONNX = "deixis-base", "onnx:"
 #: The version before this one, which had no graphs for grounding and describing.
 OLD_VERSION = 3
 DAMAGED = "is damaged, or of another version of Deixis; export it again"
-#: How weights are stored. `mixed`: float16 for convolutions and vectors, int8 for all other matrices.
+#: How weights are stored. `mixed`: int8 for matrices and large kernels of convolutions, float16 for the rest.
 Weights = Literal["float32", "float16", "mixed"]
 
 

@@ -16,7 +16,7 @@ from deixis.adapters.bundles import BACKBONE, GROUNDING_BACKBONE, PHRASES, PROPO
 from deixis.adapters.graph_runner import ANY, Array, GraphRunner
 from deixis.adapters.plural_boxes import plural_boxes
 from deixis.adapters.search_model import squashed
-from deixis.corpus.boxes import iou_matrix, suppress
+from deixis.corpus.boxes import iou_matrix
 from deixis.model import Grounding, Localized, Mention, Text, Tokens, as_box, asked_phrases
 from deixis.text.vocabulary import PAD, Vocabulary
 
@@ -33,10 +33,7 @@ class GroundingSettings(msgspec.Struct, frozen=True):
     """What is needed here of a `deixis.base.grounding_network.GroundingRecipe`."""
 
     side: Annotated[int, Meta(ge=1, le=1024)]
-    regions: Annotated[int, Meta(ge=1, le=1000)]
     width: Annotated[int, Meta(ge=1, le=65536)]
-    #: How much two proposals may overlap.
-    overlap: Annotated[float, Meta(gt=0, lt=1)] = 0.6
     sharpness: Annotated[float, Meta(gt=0)] = 2.0
 
 
@@ -69,14 +66,10 @@ class OnnxGrounder:
     def look_at(self, size: tuple[int, int], pyramid: Sequence[Array]) -> SeenRegions:
         """The same from the `LEVELS` of the backbone for a picture of this size."""
         levels = dict(zip(LEVELS, pyramid, strict=True))
-        boxes, types, scores = self._run(
-            PROPOSALS, levels, {"boxes": (1, ANY, 4), "types": (1, ANY, ANY), "scores": (1, ANY)}
-        )
-        chosen = suppress(boxes[0], scores[0], self._settings.overlap, self._settings.regions)
-        regions = {"boxes": boxes[:, chosen], "types": types[:, chosen]}
-        shape = {"encoded": (1, len(chosen), self._settings.width)}
-        (encoded,) = self._run(REGIONS, {**levels, **regions}, shape)
-        return SeenRegions(size, regions["boxes"], encoded)
+        boxes, types = self._run(PROPOSALS, levels, {"region_boxes": (1, ANY, 4), "region_types": (1, ANY, ANY)})
+        shape = {"encoded": (1, boxes.shape[1], self._settings.width)}
+        (encoded,) = self._run(REGIONS, {**levels, "boxes": boxes, "types": types}, shape)
+        return SeenRegions(size, boxes, encoded)
 
     def ground(self, image: Picture | SeenRegions, phrases: str | Sequence[Text]) -> list[Grounding]:
         """The best box of each phrase, and several of a plural; scores are from 0 to 1."""

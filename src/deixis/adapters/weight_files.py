@@ -1,7 +1,8 @@
 """The weights of a bundle in one safetensors file, to which ONNX graphs point.
 
 Weights that several networks share (a backbone, word vectors) are stored once, under the first of their names; the
-metadata maps the other names to it. A matrix of 8-bit integers has a scale per row, under its name plus `.scale`.
+metadata maps the other names to it. A matrix or kernel of 8-bit integers has a scale per output, under its
+name plus `.scale`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from deixis.files import atomic_write, open_regular
 SCALE = ".scale"
 #: Smaller tensors are stored again instead of shared.
 LEAST_SHARED = 1024
+#: Kernels of convolutions with fewer values are never integers; all of them together are small.
+LEAST_KERNEL = 32_768
 #: The limit of safetensors itself.
 LONGEST_HEADER = 100_000_000
 
@@ -120,7 +123,9 @@ def _small(array: Array, form: Weights) -> list[Array]:
     """The array as it is stored and, for 8-bit integers, its scales."""
     if form == "float32":
         return [np.ascontiguousarray(array, np.float32)]
-    if form == "float16" or array.ndim != 2:
+    is_large = array.ndim == 2 or (array.ndim == 4 and array.size >= LEAST_KERNEL)
+    if form == "float16" or not is_large:
         return [np.ascontiguousarray(array, np.float16)]
-    scale = np.maximum(np.abs(array).max(1, keepdims=True) / 127, 1e-12).astype(np.float32)
+    inputs = tuple(range(1, array.ndim))
+    scale = np.maximum(np.abs(array).max(inputs, keepdims=True) / 127, 1e-12).astype(np.float32)
     return [np.rint(array / scale).astype(np.int8), scale]

@@ -28,15 +28,16 @@ from deixis.adapters.bundles import (
 )
 from deixis.adapters.weight_files import SCALE, WeightFile
 from deixis.base.grounding_model import GroundingModel
-from deixis.base.grounding_network import Captions, GroundingNetwork, Regions
+from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe, Regions
 from deixis.base.text_tower import TextTower
 from deixis.corpus import TYPES
+from deixis.corpus.boxes import suppress
 from deixis.files import atomic_write
 from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.efficientnet_lite import EfficientNetLite
 from deixis.vision.onnx_export import Axes, export
-from deixis.vision.proposer import ProposerOutput, normalize
+from deixis.vision.proposer import decode, normalize
 from deixis.vision.tower import PictureTower
 
 #: What `export` puts before the names of weights.
@@ -135,7 +136,7 @@ def text_graph(texts: TextTower) -> Graph:
 
 
 def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
-    """Of one picture: the proposer's best anchors; regions that were chosen of them; phrases among these regions."""
+    """Of one picture: the regions that are proposed; what is seen in them; phrases among these regions."""
     side, strides = network.recipe.side, (8, 16, 32)
     channels = network.proposer.backbone.pyramid_channels
     cells = [-(-side // stride) for stride in strides]
@@ -144,14 +145,16 @@ def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
     }
 
     def propose(*pyramid: Tensor) -> tuple[Tensor, ...]:
-        return candidates(network.proposer.read_pyramid(pyramid, side), network.recipe.candidates)
+        return proposals(*network.proposer.predict(pyramid, side), network.recipe)
 
     def encode(*inputs: Tensor) -> Tensor:
         *pyramid, boxes, types = inputs
-        return network.encode_regions(pyramid, _all_real(boxes, types))
+        return network.encode_regions(pyramid, Regions(boxes, types, boxes[..., 0] >= 0, all_real=True))
 
     def point(encoded: Tensor, boxes: Tensor, *captions: Tensor) -> tuple[Tensor, Tensor]:
-        answer = network.point(encoded, _all_real(boxes, None), Captions(*captions))
+        answer = network.point(
+            encoded, Regions(boxes, boxes[..., :0], boxes[..., 0] >= 0, all_real=True), Captions(*captions)
+        )
         return answer.scores, answer.boxes
 
     regions = {"boxes": torch.rand(1, 5, 4).sort(-1).values, "types": torch.zeros(1, 5, len(TYPES))}
@@ -165,9 +168,9 @@ def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
     by_region = {name: {1: "regions"} for name in ("boxes", "types", "encoded")}
     by_phrase = {name: {1: "phrases"} for name in ("caption", "start", "end")}
     both = {name: {1: "phrases", 2: "regions"} for name in ("scores", "moved")}
-    outputs = ["boxes", "types", "scores"]
+    proposed = {name: {1: "regions"} for name in ("region_boxes", "region_types")}
     return {
-        PROPOSALS: Graph(propose, levels, outputs, {}),
+        PROPOSALS: Graph(propose, levels, list(proposed), proposed),
         REGIONS: Graph(encode, levels | regions, ["encoded"], by_region),
         PHRASES: Graph(
             point,
@@ -178,16 +181,37 @@ def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
     }
 
 
-def candidates(output: ProposerOutput, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The anchors that compete to be proposals, best first: boxes, types and scores."""
-    scores, anchors = output.logits.amax(-1).topk(min(count, output.logits.shape[1]), dim=1)
-    boxes = output.boxes.gather(1, anchors[..., None].expand(-1, -1, 4)).clamp(0, 1)
-    return boxes, output.logits.gather(1, anchors[..., None].expand(-1, -1, len(TYPES))), scores
+def proposals(logits: Tensor, offsets: Tensor, anchors: Tensor, recipe: GroundingRecipe) -> tuple[Tensor, Tensor]:
+    """`GroundingNetwork.propose` for one picture: boxes and types of the anchors that are left, best first."""
+    scores, best = logits[0].amax(-1).topk(min(recipe.candidates, logits.shape[1]))
+    boxes = decode(offsets[0][best], anchors[best]).clamp(0, 1)
+    chosen = _Suppression.apply(boxes, scores, recipe.overlap, recipe.regions)  # type: ignore[no-untyped-call]
+    return boxes[chosen][None], logits[0][best[chosen]][None]
 
 
-def _all_real(boxes: Tensor, types: Tensor | None) -> Regions:
-    """The regions of one picture, none of them padding."""
-    return Regions(boxes, boxes if types is None else types, boxes[..., 0] >= 0)
+class _Suppression(torch.autograd.Function):
+    """Non-maximum suppression as a node of ONNX: the indexes of the boxes that are left, best first."""
+
+    @staticmethod
+    def forward(ctx: Any, boxes: Tensor, scores: Tensor, overlap: float, count: int) -> Tensor:
+        return torch.from_numpy(suppress(boxes.numpy(), scores.numpy(), overlap, count))
+
+    @staticmethod
+    def symbolic(g: Any, boxes: Any, scores: Any, overlap: float, count: int) -> Any:
+        def constant(values: Any) -> Any:
+            return g.op("Constant", value_t=torch.tensor(values))
+
+        batch, group = constant([0]), constant([0, 1])
+        most, threshold = constant([count]), constant([float(overlap)])
+        # (boxes left, 3): picture, class, index.
+        left = g.op(
+            "NonMaxSuppression",
+            g.op("Unsqueeze", boxes, batch),
+            g.op("Unsqueeze", scores, group),
+            most,
+            threshold,
+        )
+        return g.op("Gather", left, g.op("Constant", value_t=torch.tensor(2)), axis_i=1)
 
 
 def _captioning(model: CaptionerModel, tower: PictureTower) -> dict[str, Graph]:

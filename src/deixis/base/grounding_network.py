@@ -72,6 +72,13 @@ class Regions(NamedTuple):
     boxes: Tensor  # (batch, regions, 4), float32
     types: Tensor  # (batch, regions, types): the proposer's logits
     real: Tensor  # (batch, regions), false where a picture has fewer
+    #: Known to be true of all, so that nothing has to be masked.
+    all_real: bool = False
+
+    @property
+    def mask(self) -> Tensor | None:
+        """`(batch, 1, regions)`, or None if all regions are real."""
+        return None if self.all_real else self.real[:, None]
 
 
 class Captions(NamedTuple):
@@ -172,7 +179,7 @@ class GroundingNetwork(nn.Module):
         numbers = torch.arange(together.shape[-1], device=together.device)
         together = together | (numbers[:, None] == numbers)
         for layer in self.caption_layers:
-            phrases = layer(phrases, seen, regions.real[:, None, :], together)
+            phrases = layer(phrases, seen, regions.mask, together)
         return self.match(phrases, words, seen, regions)
 
     def encode_regions(self, pyramid: list[Tensor], regions: Regions) -> Tensor:
@@ -189,7 +196,7 @@ class GroundingNetwork(nn.Module):
             x = x + self.context(pyramid[-1].mean((-2, -1)))[:, None]
         x = self.region_norm(x)
         for layer in self.region_layers:
-            x = layer(x, regions.real[:, None, :])
+            x = layer(x, regions.mask)
         return x
 
     def encode_phrases(self, captions: Captions) -> tuple[Tensor, Words]:
@@ -229,11 +236,13 @@ class GroundingNetwork(nn.Module):
         added_region, product = self.pair_region(seen_too)[:, None].chunk(2, -1)
         hidden, chosen = added + added_region + scaled * product, None
         if self.comparison is not None:
-            values, chosen = self.comparison(phrases, words, seen_too, regions.boxes, regions.real)
+            values, chosen = self.comparison(phrases, words, seen_too, regions.boxes, regions.mask)
             scores = scores + self.comparison.scores(phrases, values)
             hidden = hidden + self.comparison.features(phrases, values)
         pair = self.pair(F.relu(hidden)).float()
-        scores = (scores.float() + pair[..., 0]).masked_fill(~regions.real[:, None], -math.inf)
+        scores = scores.float() + pair[..., 0]
+        if regions.mask is not None:
+            scores = scores.masked_fill(~regions.mask, -math.inf)
         boxes = regions.boxes[:, None].expand(*scores.shape, 4)
         return Grounding(scores, moved(boxes, pair[..., 1:]) if self.recipe.refine else boxes, seen, chosen)
 
@@ -256,20 +265,21 @@ def _present(captions: Captions) -> Tensor:
 
 
 class _Attention(nn.Module):
-    """Attention of several heads; `mask` `(batch, queries or 1, keys)` is true where a query may look."""
+    """Attention of several heads; `mask` `(batch, queries or 1, keys)` is true where a query may look, None: all."""
 
     def __init__(self, width: int, dropout: float, heads: int = 8) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
         self.query, self.both, self.out = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in (self.query(x), *self.both(memory).chunk(2, -1))
         )
         dropout = self.dropout if self.training else 0.0
-        looked = F.scaled_dot_product_attention(query, key, value, mask[:, None], dropout)
+        mask = None if mask is None else mask[:, None]
+        looked = F.scaled_dot_product_attention(query, key, value, mask, dropout)
         out: Tensor = self.out(looked.transpose(1, 2).flatten(-2))
         return out
 
@@ -286,7 +296,7 @@ class _RegionLayer(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+    def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
         normal = self.norm(x)
         x = x + self.dropout(self.attention(normal, normal, real))
         added: Tensor = x + self.forward_network(x)
@@ -303,7 +313,7 @@ class _CaptionLayer(nn.Module):
         self.forward_network = _dense(width, dropout)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, regions: Tensor, real: Tensor, together: Tensor) -> Tensor:
+    def forward(self, x: Tensor, regions: Tensor, real: Tensor | None, together: Tensor) -> Tensor:
         x = x + self.dropout(self.to_regions(self.norm(x), regions, real))
         normal = self.other_norm(x)
         x = x + self.dropout(self.to_phrases(normal, normal, together))

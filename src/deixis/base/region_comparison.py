@@ -73,19 +73,22 @@ class Comparison(nn.Module):
             nn.init.zeros_(part.weight)
             nn.init.zeros_(part.bias)
 
-    def forward(self, phrases: Tensor, words: Words, seen: Tensor, boxes: Tensor, real: Tensor) -> Compared:
-        """`phrases` and `seen` `(batch, …, width)`, `boxes` `(batch, regions, 4)`, `real` `(batch, regions)`."""
+    def forward(self, phrases: Tensor, words: Words, seen: Tensor, boxes: Tensor, mask: Tensor | None) -> Compared:
+        """`phrases` and `seen` `(batch, …, width)`, `boxes` `(batch, regions, 4)`, `mask` as in `Regions`."""
         batch, count, width = phrases.shape
         query = self.query(phrases).reshape(batch, count, CHOICES, width)
         if self.words is not None:
             query = query + self.words(words)
         logits = (query.flatten(1, 2) @ self.key(seen).transpose(1, 2)).float() / math.sqrt(width)
-        chosen = logits.masked_fill(~real[:, None], -math.inf).log_softmax(-1)
+        if mask is not None:
+            logits = logits.masked_fill(~mask, -math.inf)
+        chosen = logits.log_softmax(-1)
         weights = chosen.exp()  # (batch, phrases × choices, regions)
         regions = boxes.shape[1]
         # relations[i, j] is about region i relative to j: a mean over j by the weights.
-        relations = _relations(boxes.float()).transpose(1, 2).reshape(batch, regions, regions * RELATIONS)
-        means = (weights @ relations).reshape(batch, count, CHOICES, regions, RELATIONS)
+        relations = _relations(boxes.float()).flatten(1, 2)
+        means = (relations @ weights.transpose(1, 2)).reshape(batch, RELATIONS, regions, count, CHOICES)
+        means = means.permute(0, 3, 4, 2, 1)
         distance = means[:, :, LANDMARK, :, -2]
         alike = weights.reshape(batch, count, CHOICES, regions)[:, :, ALIKE]
         farther = torch.tanh((distance[:, :, None, :] - distance[..., None]) / NEARER)
@@ -105,18 +108,30 @@ class Comparison(nn.Module):
 
 
 def _relations(boxes: Tensor) -> Tensor:
-    """`(batch, regions, 4)` → `(batch, regions, regions, RELATIONS)`; the distance is the last but one."""
-    size = (boxes[..., 2:] - boxes[..., :2]).clamp(min=1e-3)
-    centre, area = (boxes[..., :2] + boxes[..., 2:]) / 2, size.prod(-1)
-    apart = centre[:, :, None] - centre[:, None]  # (batch, regions, regions, 2)
-    larger = (area[:, :, None] / area[:, None]).log()[..., None]
-    distance = (apart.square().sum(-1, keepdim=True) + 1e-6).sqrt()
-    low = torch.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
-    high = torch.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
-    inner = (high - low).clamp(min=0).prod(-1)
-    overlap = (inner / (area[:, :, None] + area[:, None] - inner))[..., None]
-    parts = [torch.tanh(apart / NEAR), apart, torch.tanh(2 * larger), larger.clamp(-3, 3) / 3, distance, overlap]
-    return torch.cat(parts, -1)
+    """`(batch, regions, 4)` → `(batch, RELATIONS, regions, regions)`; the distance is the last but one.
+
+    Plane by plane, with the regions last: on a CPU, arithmetic on pairs of coordinates is many times slower.
+    """
+    left, top, right, bottom = boxes.unbind(-1)
+    width, height = (right - left).clamp(min=1e-3), (bottom - top).clamp(min=1e-3)
+    area = width * height
+    across, down = (_differences((low + high) / 2) for low, high in ((left, right), (top, bottom)))
+    larger = _differences(area.log())
+    distance = (across.square() + down.square() + 1e-6).sqrt()
+    inner_width, inner_height = (
+        (torch.minimum(high[:, :, None], high[:, None]) - torch.maximum(low[:, :, None], low[:, None])).clamp(min=0)
+        for low, high in ((left, right), (top, bottom))
+    )
+    inner = inner_width * inner_height
+    overlap = inner / (area[:, :, None] + area[:, None] - inner)
+    sides = [torch.tanh(across / NEAR), torch.tanh(down / NEAR), across, down]
+    sizes = [torch.tanh(2 * larger), larger.clamp(-3, 3) / 3]
+    return torch.stack([*sides, *sizes, distance, overlap], 1)
+
+
+def _differences(values: Tensor) -> Tensor:
+    """`(batch, regions)` → `(batch, regions, regions)`: of each region and every other."""
+    return values[:, :, None] - values[:, None]
 
 
 def choice_loss(chosen: Tensor, on_object: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class WeightsChoice(StrEnum):
 OutOption = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder of the bundle.")]
 WeightsOption = Annotated[
     WeightsChoice,
-    typer.Option(help="How weights are stored; `mixed`: float16 for convolutions, int8 for other matrices."),
+    typer.Option(help="How weights are stored; `mixed`: int8 for matrices and large kernels, float16 for the rest."),
 ]
 SideOption = Annotated[
     int | None,

@@ -65,6 +65,11 @@ class Proposer(nn.Module):
 
     def read_pyramid(self, pyramid: Sequence[Tensor], side: int) -> ProposerOutput:
         """The output for pictures of `side` pixels from the maps of the backbone."""
+        logits, offsets, anchors = self.predict(pyramid, side)
+        return ProposerOutput(logits, decode(offsets, anchors), anchors)
+
+    def predict(self, pyramid: Sequence[Tensor], side: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The logits of all anchors, the offsets of their boxes `(batch, anchors, 4)`, and the anchors."""
         maps = [lateral(level) for lateral, level in zip(self.lateral, pyramid, strict=True)]
         for index in range(len(maps) - 1, 0, -1):
             maps[index - 1] = maps[index - 1] + F.interpolate(maps[index], size=maps[index - 1].shape[-2:])
@@ -73,7 +78,7 @@ class Proposer(nn.Module):
         logits = torch.cat([_by_anchor(self.quality(self.quality_tower(level)), len(TYPES)) for level in maps], 1)
         offsets = torch.cat([_by_anchor(self.offsets(self.box_tower(level)), 4) for level in maps], 1)
         anchors = make_anchors(side, [level.shape[-1] for level in maps], logits.device)
-        return ProposerOutput(logits, decode(offsets.float(), anchors), anchors)
+        return logits, offsets.float(), anchors
 
 
 def normalize(pictures: Tensor) -> Tensor:
@@ -106,8 +111,8 @@ def make_anchors(side: int, cells: list[int], device: torch.device) -> Tensor:
 
 def decode(offsets: Tensor, anchors: Tensor) -> Tensor:
     """Boxes from offsets: the centre moves in units of the anchor's size, the size is scaled by an exponential."""
-    centre = anchors[:, :2] + offsets[..., :2] * anchors[:, 2:]
-    half = anchors[:, 2:] * offsets[..., 2:].clamp(-4, 4).exp() / 2
+    centre = anchors[..., :2] + offsets[..., :2] * anchors[..., 2:]
+    half = anchors[..., 2:] * offsets[..., 2:].clamp(-4, 4).exp() / 2
     return torch.cat([centre - half, centre + half], -1)
 
 

@@ -93,7 +93,8 @@ class PictureTower(nn.Module):
         if self.relate is not None:
             cells = self.relate(cells)
         weights = self.keys(cells).softmax(1)  # (batch, cells, queries)
-        attended = torch.einsum("bcq,bcd->bqd", weights, self.values(cells))
+        # The values of means, since weights sum to 1: fewer products than means of the values of all cells.
+        attended = self.values(torch.einsum("bcq,bcd->bqd", weights, cells))
         pooled: Tensor = self.mean(cells.mean(1)) + self.mix(F.gelu(attended.flatten(1)))
         return pooled
 
