@@ -149,7 +149,7 @@ def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
 
     def encode(*inputs: Tensor) -> Tensor:
         *pyramid, boxes, types = inputs
-        return network.encode_regions(pyramid, Regions(boxes, types, boxes[..., 0] >= 0, all_real=True))
+        return network.encode_regions(pyramid, _all_real(boxes, types))
 
     def point(encoded: Tensor, boxes: Tensor, *captions: Tensor) -> tuple[Tensor, Tensor]:
         answer = network.point(
@@ -212,6 +212,11 @@ class _Suppression(torch.autograd.Function):
             threshold,
         )
         return g.op("Gather", left, g.op("Constant", value_t=torch.tensor(2)), axis_i=1)
+
+
+def _all_real(boxes: Tensor, types: Tensor) -> Regions:
+    """The regions of one picture, none of them padding."""
+    return Regions(boxes, types, boxes[..., 0] >= 0, all_real=True)
 
 
 def _captioning(model: CaptionerModel, tower: PictureTower) -> dict[str, Graph]:
