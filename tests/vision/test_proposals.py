@@ -254,6 +254,15 @@ def untrained() -> Proposer:
     return model.eval()
 
 
+def test_the_network_is_exported_once(untrained, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    save_proposer(untrained, 96, tmp_path / "one.safetensors")
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        LearnedProposals.load(tmp_path / "one.safetensors", exported=True)
+    assert len(list((tmp_path / "cache" / "graphs").iterdir())) == 1
+
+
 def test_saved_and_loaded_proposals_are_those_of_the_rounded_weights(untrained, tmp_path):
     save_proposer(untrained, 96, tmp_path / "one.safetensors")
     loaded = LearnedProposals.load(tmp_path / "one.safetensors")

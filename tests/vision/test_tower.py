@@ -47,6 +47,9 @@ def test_as_a_backbone_its_vectors_are_the_tower_s_embeddings(tower: PictureTowe
     torch.testing.assert_close(backbone.vectors(crops), expected, rtol=1e-3, atol=1e-4)
     assert backbone.channels == 24
     assert backbone.map_channels == 1280
+    # Otherwise an interrupted extraction could not be continued.
+    torch.manual_seed(1)
+    assert load_backbone(f"tower:{tmp_path}/tower.safetensors").weights_sha256 == backbone.weights_sha256
 
 
 def test_attention_sees_what_the_mean_does_not(tower: PictureTower) -> None:

@@ -89,10 +89,6 @@ def load_detector(path: str | Path) -> RegionDetector:
         raise InputError(path, f"no detector on {name!r} of {classes} classes and {side} pixels is known", "metadata")
     detector = RegionDetector(EfficientNetLite(VARIANTS[name]), name, classes, side)
     fill_network(detector, tensors, path, skip=_NOT_KEPT)
-    # What is not stored would be random, and the hash of the weights different each time.
-    for key, values in detector.state_dict().items():
-        if key.startswith(_NOT_KEPT):
-            values.zero_()
     return detector.eval()
 
 

@@ -148,3 +148,7 @@ def fill_network(
     except RuntimeError as fault:
         reason = str(fault).splitlines()[-1].strip()
         raise InputError(path, f"holds other weights than the network's ({reason})") from None
+    # What is not stored would be random, and a hash of the weights different each time.
+    for name, values in network.state_dict().items():
+        if name not in tensors:
+            values.zero_()
