@@ -55,7 +55,6 @@ def explain(
     image: Picture,
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence about the picture.")],
     model: ModelName = None,
-    least: Annotated[float, typer.Option(min=0, max=1, help="The confidence a supported concept must have.")] = 0.5,
     against: Annotated[
         str | None,
         typer.Option(
@@ -98,7 +97,7 @@ def explain(
         opened = load_model(model or CONCEPTS, device)
         seen = opened.look(image)
         reads_order_alone = "score" in opened.abilities and "concepts" not in opened.abilities
-        asked, others = ([], []) if reads_order_alone else asked_concepts(opened, seen, tokens, least)
+        asked, others = ([], []) if reads_order_alone else asked_concepts(opened, seen, tokens)
         # The bundled concept network cannot score sentences: deixis-base does.
         scorer, shown = (opened, seen) if model else (load_model(), picture)
         order, reason = _order(scorer, shown, tokens, against)

@@ -19,6 +19,8 @@ from deixis.text.tokens import has_content
 
 #: Scores closer than this are equal: sums in another order differ by rounding.
 TOLERANCE = 1e-6
+#: The confidence that a supported concept has at least.
+SUPPORTED = 0.5
 
 
 class AskedConcept(msgspec.Struct, frozen=True):
@@ -68,20 +70,14 @@ class Explanation(msgspec.Struct, frozen=True):
     changes: tuple[Changed, ...] = ()
 
 
-def asked_concepts(
-    model: Model, image: ImageInput, tokens: Tokens, least: float
-) -> tuple[list[AskedConcept], list[str]]:
-    """The concepts of a sentence, each once, and its content words that are not concepts.
-
-    Args:
-        least: the confidence a supported concept must have.
-    """
+def asked_concepts(model: Model, image: ImageInput, tokens: Tokens) -> tuple[list[AskedConcept], list[str]]:
+    """The concepts of a sentence, each once, and its content words that are not concepts."""
     asked: dict[str, AskedConcept] = {}
     known = set()
     for concept in model.concepts(image, tokens):
         known.add(concept.word)
         plain = msgspec.structs.replace(concept, word="")
-        asked.setdefault(concept.concept, AskedConcept(concept.word, plain, concept.confidence >= least))
+        asked.setdefault(concept.concept, AskedConcept(concept.word, plain, concept.confidence >= SUPPORTED))
     others = [token for token in tokens if token not in known and token not in LITTLE and has_content(token)]
     return list(asked.values()), list(dict.fromkeys(others))
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Columns of a sheet, and the longer side of a picture on a page in pixels.
 COLUMNS, LONGER_SIDE = 3, 480
+#: Sentences per run.
+SENTENCES = 3
 
 
 def gallery(
@@ -42,7 +44,6 @@ def gallery(
     ] = None,
     split: Split = SCORED_SPLIT,
     count: Annotated[int, typer.Option(min=1, max=100, help="How many random images, if none is named.")] = 6,
-    sentences: Annotated[int, typer.Option(min=1, max=20, help="Sentences per run.")] = 3,
     seed: Seed = 0,
     out: Annotated[
         Path | None,
@@ -81,7 +82,7 @@ def gallery(
         recipe, model = read_recipe(run), load_model(run, device)
         stores = opened_stores or stores_for(recipe, opened, run=run, split=None if image else split, device=device)
         pictures = kind_of(recipe.kind).pictures(recipe, opened, split, stores)
-        columns.append(retrieved_sentences(model, pictures, chosen, sentences))
+        columns.append(retrieved_sentences(model, pictures, chosen, SENTENCES))
         if "concepts" in model.abilities:
             concepts = [model.concepts(pictures.features(chosen_image))[:10] for chosen_image in chosen]
     entries = [
@@ -97,7 +98,7 @@ def gallery(
         for row, chosen_image in enumerate(chosen)
     ]
     lead = (
-        f"{len(chosen)} pictures of {opened.name or corpus or 'the corpus'}, {split}: the best {sentences} captions of "
+        f"{len(chosen)} pictures of {opened.name or corpus or 'the corpus'}, {split}: the best {SENTENCES} captions of "
         "the split for each run. A picture's own captions are bold; the rank is that of the best of them."
     )
     with system_faults(folder):

@@ -23,6 +23,9 @@ from deixis.cli.output_files import check_free, print_replaced, staged, system_f
 from deixis.cli.snippets_command import collection
 from deixis.errors import DeixisError
 
+#: The best sentences of the split that the page of a picture shows.
+SENTENCES = 10
+
 
 def site(
     run: RunFolder,
@@ -31,9 +34,6 @@ def site(
     features: Features = None,
     pictures_in: PicturesIn = None,
     split: Split = SCORED_SPLIT,
-    sentences: Annotated[
-        int, typer.Option(min=1, max=100, help="Best sentences of the split on the page of a picture.")
-    ] = 10,
     captioner: Annotated[
         str | None,
         typer.Option(
@@ -45,9 +45,6 @@ def site(
     ] = None,
     beta: BetaOption = None,
     temperature: TemperatureOption = None,
-    title: Annotated[
-        str | None, typer.Option(help="The title of every page.", show_default="recipe, corpus and split")
-    ] = None,
     device: Device = "auto",
     force: ForceFolder = False,
     as_json: Json = False,
@@ -72,7 +69,6 @@ def site(
     if speaker is not None and "describe" not in speaker.abilities:
         raise DeixisError(f"{captioner} does not describe pictures")
     opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=True)
-    name = title or f"{read_recipe(run).name} on {opened.name}, {split}"
     with system_faults(out), staged(out, force) as staging, progress_bar("Writing pages") as progress:
         report = write_site(
             staging.path,
@@ -80,10 +76,10 @@ def site(
             opened,
             images,
             store,
-            title=name,
+            title=f"{read_recipe(run).name} on {opened.name}, {split}",
             beta=model.beta if beta is None else beta,
             temperature=model.temperature if temperature is None else temperature,
-            sentences=sentences,
+            sentences=SENTENCES,
             captioner=speaker,
             progress=progress,
         )
