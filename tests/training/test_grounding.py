@@ -39,7 +39,8 @@ from deixis.metrics.mention_localization import mention_localization, mention_lo
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
 from deixis.training.augmentation import Views, random_views
 from deixis.training.task import Loss
-from deixis.training.tools.proposer_training import aligned_iou, new_proposer
+from deixis.training.tools.proposer_training import new_proposer
+from deixis.vision.box_tensors import aligned_iou
 from deixis.vision.learned_proposals import save_proposer
 from deixis.vision.reading import Skipped
 

@@ -19,17 +19,16 @@ from deixis.training.runs import read_log
 from deixis.training.schedule import ParameterGroup
 from deixis.training.tools.proposer_training import (
     ProposerTask,
-    aligned_iou,
     augment,
     box_set,
     box_targets,
     new_proposer,
-    pairwise_iou,
     proposer_loss,
     proposer_recipe,
 )
 from deixis.training.tools.tool_runs import train_tool
 from deixis.training.trainer import Progress
+from deixis.vision.box_tensors import aligned_iou, pairwise_iou
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.proposer import Proposer, ProposerOutput, corners, decode, make_anchors
 from deixis.vision.reading import Skipped

@@ -12,8 +12,8 @@ from deixis.errors import InputError
 from deixis.training.tools.detector_task import detector_recipe, new_detector
 from deixis.training.tools.detector_training import UNITS, region_targets, sample_regions
 from deixis.training.tools.detector_validation import class_precisions, detection_figures, move_boxes, windows
-from deixis.training.tools.proposer_training import pairwise_iou
 from deixis.vision.backbones import DetectorBackbone
+from deixis.vision.box_tensors import pairwise_iou
 from deixis.vision.detector import MAP_CHANNELS, WIDTH, RegionDetector, load_detector, save_detector
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 

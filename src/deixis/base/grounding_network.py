@@ -24,9 +24,9 @@ from deixis.base.grounding_boxes import PLACE, moved, place
 from deixis.base.region_comparison import Comparison, Words
 from deixis.corpus import TYPES
 from deixis.text.vocabulary import PAD
+from deixis.vision.box_tensors import suppress_batch
 from deixis.vision.proposer import GROUPS, Proposer, ProposerOutput
 from deixis.vision.regions import roi_align_each
-from deixis.vision.suppression import suppress_batch
 
 
 class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -52,7 +52,8 @@ from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import Evaluation, RunProtocol
 from deixis.training.runs import read_weights
 from deixis.training.task import Batches, Loss
-from deixis.training.tools.proposer_training import aligned_iou, pairwise_iou, proposer_loss
+from deixis.training.tools.proposer_training import proposer_loss
+from deixis.vision.box_tensors import aligned_iou, pairwise_iou
 from deixis.vision.proposer import ProposerOutput
 from deixis.vision.reading import Skipped
 

@@ -16,6 +16,7 @@ from deixis.corpus import Corpus, Image
 from deixis.errors import InputError
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.sampling import concatenated_ranges
+from deixis.vision.box_tensors import box_area
 from deixis.vision.proposer import normalize, squashed
 from deixis.vision.reading import Skipped, read_picture
 
@@ -147,7 +148,3 @@ def view_boxes(boxes: Tensor, views: Views) -> Tensor:
     visible = (box_area(clipped) > 0.4 * box_area(seen)) & (box_area(boxes) > 0)
     visible &= (clipped[..., 2:] - clipped[..., :2]).amin(-1) > 0.01
     return clipped * visible[..., None]
-
-
-def box_area(boxes: Tensor) -> Tensor:
-    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)

@@ -16,11 +16,11 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
+from deixis.vision.box_tensors import suppress_batch
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.onnx_export import OnnxFunction, cached_function
 from deixis.vision.proposals import Proposals
 from deixis.vision.proposer import GROUPS, Proposer, normalize, squashed
-from deixis.vision.suppression import suppress_batch
 from deixis.vision.weights import file_sha256, fill_network, read_network, save_network, state_sha256
 
 BUNDLED = Path(__file__).with_name("models") / "proposer.safetensors"

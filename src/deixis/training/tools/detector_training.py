@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deixis.training.augmentation import random_colours, random_views, recoloured, view_boxes, view_pictures
-from deixis.training.tools.proposer_training import pairwise_iou
+from deixis.vision.box_tensors import pairwise_iou
 from deixis.vision.detector import RegionDetector
 
 #: IoU with a ground-truth box from which on a region has its class.

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from deixis.corpus.boxes import iou_matrix
 from deixis.metrics.precision import average_precision
 from deixis.training.tools.detector_training import UNITS, region_targets, sample_regions
+from deixis.vision.box_tensors import suppress_batch
 from deixis.vision.detector import RegionDetector
 from deixis.vision.proposer import normalize
-from deixis.vision.suppression import suppress_batch
 
 #: Sides of square windows, their aspect ratios, and the step between windows as a share of their sides.
 SIDES, ASPECTS, STEP = (0.12, 0.25, 0.5, 0.8), (0.5, 1.0, 2.0), 0.5

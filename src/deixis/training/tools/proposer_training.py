@@ -23,7 +23,6 @@ from deixis.metrics.proposal_recall import proposal_recall
 from deixis.text.expressions import LABEL_TYPES
 from deixis.training.augmentation import (
     SquashedPictures,
-    box_area,
     random_colours,
     random_views,
     recoloured,
@@ -33,6 +32,7 @@ from deixis.training.augmentation import (
 )
 from deixis.training.task import Batches, Loss
 from deixis.training.tools.tool_runs import BoxRecipe, PictureRows, box_schedule, picture_batches
+from deixis.vision.box_tensors import aligned_iou, box_area, pairwise_iou
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposer import Proposer, ProposerOutput, corners
@@ -222,20 +222,3 @@ def proposer_loss(output: ProposerOutput, boxes: Tensor, types: Tensor, backgrou
     focal = (focal * counted).sum()
     scale = positive.sum().clamp(min=1)
     return focal / scale * 2.0 + torch.where(positive, 1 - generalized, 0.0).sum() / scale
-
-
-def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:
-    """`(batch, n, 4)`, `(batch, m, 4)` → `(batch, n, m)`."""
-    low = torch.maximum(a[:, :, None, :2], b[:, None, :, :2])
-    high = torch.minimum(a[:, :, None, 2:], b[:, None, :, 2:])
-    inner = (high - low).clamp(min=0).prod(-1)
-    return inner / (box_area(a)[:, :, None] + box_area(b)[:, None] - inner).clamp(min=1e-9)
-
-
-def aligned_iou(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """IoU and generalized IoU of boxes `(…, 4)` pair by pair."""
-    inner = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)
-    union = box_area(a) + box_area(b) - inner
-    hull = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).prod(-1)
-    iou = inner / union.clamp(min=1e-9)
-    return iou, iou - (hull - union) / hull.clamp(min=1e-9)

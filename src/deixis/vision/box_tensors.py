@@ -1,6 +1,6 @@
-"""Non-maximum suppression of a batch of pictures, on the device of the boxes.
+"""Boxes as tensors, on their device: areas, IoU, non-maximum suppression of a batch of pictures.
 
-On a GPU this is faster than copying the boxes and suppressing them picture by picture. The result is that of
+On a GPU this is faster than copying the boxes and suppressing them picture by picture. The suppression is that of
 `deixis.corpus.boxes.suppress`, bit for bit.
 """
 
@@ -8,6 +8,27 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+
+def box_area(boxes: Tensor) -> Tensor:
+    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
+
+
+def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:
+    """`(batch, n, 4)`, `(batch, m, 4)` → `(batch, n, m)`."""
+    low = torch.maximum(a[:, :, None, :2], b[:, None, :, :2])
+    high = torch.minimum(a[:, :, None, 2:], b[:, None, :, 2:])
+    inner = (high - low).clamp(min=0).prod(-1)
+    return inner / (box_area(a)[:, :, None] + box_area(b)[:, None] - inner).clamp(min=1e-9)
+
+
+def aligned_iou(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """IoU and generalized IoU of boxes `(…, 4)` pair by pair."""
+    inner = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)
+    union = box_area(a) + box_area(b) - inner
+    hull = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).prod(-1)
+    iou = inner / union.clamp(min=1e-9)
+    return iou, iou - (hull - union) / hull.clamp(min=1e-9)
 
 
 def suppress_batch(boxes: Tensor, scores: Tensor, overlap: float, count: int) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deixis.corpus.boxes import suppress
-from deixis.vision.suppression import suppress_batch
+from deixis.vision.box_tensors import suppress_batch
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]
 
