@@ -58,6 +58,17 @@ def test_all_phrases_must_be_there(engine: SearchEngine) -> None:
     assert names(engine, "red AND green")[0] == "yellow"
 
 
+def test_one_of_several_alternatives_must_be_there(engine: SearchEngine) -> None:
+    def matches(query: str) -> set[str]:
+        return {Path(os.fsdecode(hit.path)).stem for hit in engine.search(query).hits if hit.relevant}
+
+    assert {"red", "blue"} <= matches("red or blue")
+    assert matches("red or blue") == matches("red") | matches("blue")
+    assert matches("red or blue -red") == matches("blue -red")
+    assert matches("red or zorblax") == matches("red")
+    assert set(names(engine, '"red" or "blue"')[:2]) == {"red", "blue"}
+
+
 def test_what_must_not_be_there_is_not_relevant(engine: SearchEngine) -> None:
     plain = {Path(os.fsdecode(hit.path)).stem for hit in engine.search("red").hits if hit.relevant}
     for query in ("red -red", "red and not red"):

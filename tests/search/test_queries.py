@@ -48,6 +48,31 @@ def test_queries_are_taken_apart(text: str, phrases: list[str], without: list[st
 
 
 @pytest.mark.parametrize(
+    ("text", "phrases", "either"),
+    [
+        ("a dog or a cat", ["a dog", "a cat"], [0, 0]),
+        ("a horse or a cow or a sheep", ["a horse", "a cow", "a sheep"], [0, 0, 0]),
+        ('"a dog" or "a cat" "snow"', ["a dog", "a cat", "snow"], [0, 0, 1]),
+        ('"snow" "a dog" or "a cat"', ["snow", "a dog", "a cat"], [0, 1, 1]),
+        ("a dog OR a cat AND snow -people", ["a dog", "a cat", "snow"], [0, 0, 1]),
+        # What stands once and belongs to both.
+        ("a man in a red or blue shirt", ["a man in a red shirt", "a man in a blue shirt"], [0, 0]),
+        ("two or three dogs", ["two dogs", "three dogs"], [0, 0]),
+        ("a dog on a beach or in the snow", ["a dog on a beach", "a dog in the snow"], [0, 0]),
+        # Nothing to choose from.
+        ("a dog or", ["a dog"], []),
+        ("or a dog", ["a dog"], []),
+        ('"a dog or a cat"', ["a dog or a cat"], []),
+        ("a red car AND snow", ["a red car", "snow"], []),
+    ],
+)
+def test_or_separates_alternatives(text: str, phrases: list[str], either: list[int]) -> None:
+    query = parse_query(text)
+    numbers = list(dict.fromkeys(query.either))
+    assert (list(query.phrases), [numbers.index(number) for number in query.either]) == (phrases, either)
+
+
+@pytest.mark.parametrize(
     ("text", "plain"),
     [
         ("a dog.", "a dog"),
@@ -124,8 +149,8 @@ def test_a_query_of_thousands_of_letters_or_words_is_refused() -> None:
 
 
 def test_beside_a_picture_words_may_be_missing() -> None:
-    assert parse_query("", needs_words=False)[1:] == ((), ())
-    assert parse_query("-people", needs_words=False)[1:] == ((), ("people",))
+    assert parse_query("", needs_words=False)[1:3] == ((), ())
+    assert parse_query("-people", needs_words=False)[1:3] == ((), ("people",))
 
 
 @given(st.text(alphabet='ab "-,ANDnot“', max_size=30))

@@ -20,6 +20,8 @@ COUNTS = {
     "cake": 60,
     "man": 2000,
     "many": 200,
+    "horse": 900,
+    "hose": 300,
 }
 WORDS = Vocabulary(COUNTS)
 
@@ -30,6 +32,8 @@ WORDS = Vocabulary(COUNTS)
         ("a Mountian climer", ["mountian", "climer"], "a mountain climber"),
         # A frequent word rather than one that is a little more alike.
         ("elefant", ["elefant"], "elephant"),
+        # Swapped letters rather than one too many.
+        ("hosre", ["hosre"], "horse"),
         ("gril -mountian", ["gril", "mountian"], "girl -mountain"),
         ("a mann", ["mann"], "a man"),
         ("mountaincake", ["mountaincake"], "mountain cake"),

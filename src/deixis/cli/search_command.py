@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from deixis.search.engine import Answer, SearchEngine
     from deixis.search.filters import Filter
 
-#: Pictures that `--open` opens at most.
-OPENED = 10
+#: Pictures that `--open` opens at most, and that are listed where nothing matches.
+OPENED, CLOSEST = 10, 5
 #: A minus and a word or a quoted phrase; not an option of one letter, its value behind it (-n5).
 _EXCLUDED = re.compile(r"""-(?:[^\W\d_][^\W\d]|")""")
 
@@ -146,8 +146,8 @@ def search(
 
     Quoted phrases must all be there ("a red car" "snow"). A minus before a word or a quoted phrase, "without", "no" and
     "but not" say what must not be there. Scores run from 0 to 1; pictures from 0.5 on are matches. If what you look for
-    does not seem to be there at all, nothing is a match, the closest pictures are listed, and the exit code is 1. With
-    --queries each answer is one line of JSON.
+    does not seem to be there at all, nothing is a match, the closest pictures are listed, and the exit code is 1.
+    "a dog or a cat" finds pictures of either. With --queries each answer is one line of JSON.
 
     Example: deixis search 'two dogs playing in the snow -"people"' -n 5 --why boxes --open
     """
@@ -351,7 +351,7 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
     if answer.absent:
         typer.echo(f"No match for {printable(what)}." + (" Closest pictures:" if answer.hits else ""))
     separated = answer.absent
-    for hit in answer.hits:
+    for hit in answer.hits[:CLOSEST] if answer.absent else answer.hits:
         if not hit.relevant and not separated:
             typer.echo("Less likely:")
             separated = True

@@ -24,6 +24,7 @@ from deixis.search.relevance import (
     log_odds,
     mean_of_best,
     threshold,
+    worst_met,
     worst_word,
 )
 from deixis.search.spelling import suggestion
@@ -78,6 +79,8 @@ class Terms(NamedTuple):
     moved: NDArray[np.float32]
     #: The words of phrases of several words.
     words: Words | None = None
+    #: Equal for terms that are alternatives; None if there are no alternatives.
+    either: NDArray[np.intp] | None = None
     #: The embedding of an example picture `(dim,)`.
     example: Floats | None = None
     #: Whether the first term is the example, since no phrase is wanted.
@@ -203,6 +206,7 @@ class SearchEngine:
                     np.float32,
                 ),
                 self._words(phrasings),
+                _alternatives(query),
                 example,
                 alone,
             )
@@ -284,8 +288,8 @@ class SearchEngine:
         for start in range(0, len(ids), COMPARED):
             part = slice(start, start + COMPARED)
             whole = np.maximum.reduceat(texts.embeddings @ self.collection.embeddings_of(ids[part]).T, first, axis=0)
-            # A picture must meet every term, so the one that it meets worst decides.
-            worst[part] = np.where(terms.denied[:, None], -whole, whole)[counted].min(0)
+            met = np.where(terms.denied[:, None], -whole, whole)[counted]
+            worst[part] = worst_met(met, None if terms.either is None else terms.either[counted])
         return ids[np.argpartition(-worst, most)[:most]]
 
     def _ranking(self, terms: Terms, ids: Ids, best: int | None = None, within: Ids | None = None) -> Ranking:
@@ -297,7 +301,7 @@ class SearchEngine:
             ends = self._ends(terms, self._scores(terms, ids[:best]), ids[:best])
             ids = self._nearest_of(terms, within, CANDIDATES_OF_FILTER)
             scores = self._scores(terms, ids)
-        odds = log_odds(scores, ends, terms.denied, self.model.relevance.slope)
+        odds = log_odds(scores, ends, terms.denied, self.model.relevance.slope, terms.either)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
 
@@ -392,6 +396,14 @@ def example_terms(row: Floats) -> Terms:
     phrases = EmbeddedPhrases(whole_texts(row[None]), np.zeros(1, np.intp))
     zero = np.zeros(1, np.float32)
     return Terms(phrases, no, zero, no, no, zero, zero, example=row, example_alone=True)
+
+
+def _alternatives(query: Query) -> NDArray[np.intp] | None:
+    """`Terms.either` of the wanted phrases and then the denied ones, of which none is an alternative."""
+    if not query.either:
+        return None
+    after = max(query.either) + 1
+    return np.array([*query.either, *range(after, after + len(query.without))], np.intp)
 
 
 def _beside(terms: Terms, example: Floats) -> Terms:

@@ -1,7 +1,9 @@
-"""Queries: phrases that must all be in a picture, and phrases that must not.
+"""Queries: phrases that must all be in a picture, alternatives, and phrases that must not be there.
 
 two dogs in the snow                one phrase
 "a red car" "snow"                  two phrases; both must be there. The same: a red car AND snow
+a dog or a cat                      two phrases; one of them must be there
+a red or blue car                   the same of "a red car" and "a blue car"
 a beach -people -"a red boat"       a phrase, and two that must not be there
 a beach without people or boats     the same in words; "no", "not", "but not" and "nobody" work too
 no people                           only what must not be there
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from deixis.adapters.phrasing import FUNCTION_WORDS
@@ -52,6 +55,9 @@ _FILLERS = frozenset(("any", "wearing", "having", "holding", "in", "on", "at", "
 #: Words that end what must not be there: "without people at sunset" asks for a sunset.
 _PLACES = "above around at behind below beside by during in inside near next on over under when where while"
 _ENDING = frozenset(("and", "but", "with", *_PLACES.split()))
+#: Words that "or" may stand between for what follows: "a red or blue car", "two or three dogs".
+_COLOURS = "black blue brown gold golden gray green grey orange pink purple red silver tan white yellow"
+_MODIFIERS = frozenset((*_COLOURS.split(), *_COUNTS.split(), "big", "large", "small", "old", "young"))
 #: Notices such as "a no parking sign" begin within so many words before one of these.
 _NOTICES, _NOTICE_WORDS = frozenset(("sign", "signs", "symbol")), 4
 
@@ -60,6 +66,8 @@ class Query(NamedTuple):
     text: str
     phrases: tuple[str, ...]
     without: tuple[str, ...]
+    #: For each phrase a number; of phrases with the same number, one must be there. Empty: all must be there.
+    either: tuple[int, ...] = ()
 
 
 def parse_query(text: str, *, needs_words: bool = True) -> Query:
@@ -84,7 +92,9 @@ def parse_query(text: str, *, needs_words: bool = True) -> Query:
             sorter.add_comma(following)
         elif words[position]:
             sorter.add_word(_number_word(words[position], following), following)
-    query = Query(text, _phrases([*sorter.wanted, *sorter.quoted]), _phrases(sorter.denied))
+    wanted = [(phrase, part.either) for part in sorter.alternatives() for phrase in _phrases([part.words])]
+    phrases, either = tuple(phrase for phrase, _ in wanted), tuple(number for _, number in wanted)
+    query = Query(text, phrases, _phrases(sorter.denied), either if len(set(either)) < len(either) else ())
     # "the" and "a" would match any picture.
     asked = {word.lower() for phrase in (*query.phrases, *query.without) for word in phrase.split()}
     if needs_words and asked <= FUNCTION_WORDS:
@@ -92,36 +102,75 @@ def parse_query(text: str, *, needs_words: bool = True) -> Query:
     return query
 
 
+class _Wanted(NamedTuple):
+    """A wanted phrase; one phrase of those with the same number must be there."""
+
+    words: list[str]
+    either: int
+    quoted: bool = False
+
+
 class _Sorter:
     """Sorts the words of a query into phrases, lists of words."""
 
     def __init__(self) -> None:
-        self.wanted: list[list[str]] = [[]]
-        self.quoted: list[list[str]] = []
+        self.wanted: list[_Wanted] = [_Wanted([], 0)]
+        self.quoted: list[_Wanted] = []
         self.denied: list[list[str]] = []
         #: The word that the current negation began with; empty outside of one.
         self.negation = ""
+        #: The phrase that was added to last, and whether "or" came after it.
+        self.last = self.wanted[0]
+        self.after_or = False
 
     def add_quoted(self, phrase: str, minus: bool) -> None:
-        denied = minus or (self.negation != "" and not self.denied[-1])
-        (self.denied if denied else self.quoted).append([phrase])
+        if minus or (self.negation != "" and not self.denied[-1]):
+            self.denied.append([phrase])
+            return
+        self.last = _Wanted([phrase], self._number(), quoted=True)
+        self.quoted.append(self.last)
+
+    def alternatives(self) -> list[_Wanted]:
+        """All wanted phrases; what stands on one side of an "or" only and belongs to both sides is in both."""
+        for left, right in pairwise(self.wanted):
+            if left.either == right.either and left.words and right.words:
+                _complete(left.words, right.words)
+        return [*self.wanted, *self.quoted]
+
+    def _number(self) -> int:
+        """The number of a phrase that begins here."""
+        joined, self.after_or = self.after_or, False
+        return self.last.either if joined else len(self.wanted) + len(self.quoted)
+
+    def _begin(self) -> None:
+        if self.wanted[-1].words or self.after_or:
+            self.wanted.append(_Wanted([], self._number()))
+
+    def _add(self, word: str) -> None:
+        if self.after_or:
+            self._begin()
+        self.wanted[-1].words.append(word)
+        self.last = self.wanted[-1]
 
     def add_word(self, word: str, following: Sequence[str]) -> None:
         lower = word.lower()
         if lower in _WITHOUT or (lower in _NOT and not _NOTICES.intersection(following[:_NOTICE_WORDS])):
-            while self.wanted[-1] and self.wanted[-1][-1].lower() in _LEADING:
-                self.wanted[-1].pop()
+            while self.wanted[-1].words and self.wanted[-1].words[-1].lower() in _LEADING:
+                self.wanted[-1].words.pop()
             self.negation = lower
             self.denied.append(["people"] if lower == "nobody" else [])
         elif word == "AND" and not self.negation:
-            self.wanted.append([])
+            self._begin()
+        elif lower == "or" and not self.negation:
+            self.after_or = bool(self.last.words)
         elif not self.negation:
-            self.wanted[-1].append(word)
+            self._add(word)
         elif lower in ("or", "nor") or (lower == "and" and self.negation in _WITHOUT):
             self.denied.append([])
         elif self.denied[-1] and lower in _ENDING:
             self._end_negation(lower)
-            self.wanted[-1] += [] if lower in _LEADING else [word]
+            if lower not in _LEADING:
+                self._add(word)
         elif self.denied[-1] or lower not in _FILLERS:
             self.denied[-1].append(word)
 
@@ -138,7 +187,18 @@ class _Sorter:
         """What comes next is a phrase of its own, except where it says where or when: "no cars at night"."""
         self.negation = ""
         if next_word == "and" or next_word not in _ENDING:
-            self.wanted.append([])
+            self._begin()
+
+
+def _complete(left: list[str], right: list[str]) -> None:
+    """Complete two alternatives: "a man in a red or blue shirt", "a dog on a beach or in the snow"."""
+    places = [index for index, word in enumerate(left) if word.lower() in _ENDING and index]
+    if left[-1].lower() in _MODIFIERS and right[0].lower() in _MODIFIERS and len(right) > 1:
+        before, after = left[:-1], right[1:]
+        left += after
+        right[:0] = before
+    elif right[0].lower() in _ENDING and places:
+        right[:0] = left[: places[-1]]
 
 
 def _number_word(word: str, following: Sequence[str]) -> str:

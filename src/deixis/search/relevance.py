@@ -115,17 +115,31 @@ def list_ends(
     return np.asarray(np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends), np.float32)
 
 
-def log_odds(scores: Floats, ends: Floats, denied: NDArray[np.bool_], slope: float) -> Floats:
+def log_odds(
+    scores: Floats, ends: Floats, denied: NDArray[np.bool_], slope: float, either: NDArray[np.intp] | None = None
+) -> Floats:
     """How surely pictures match, from 0 on for those that do, `(pictures,)`.
 
     Args:
         scores: `(terms, pictures)`.
         ends: `(terms,)`.
         denied: `(terms,)`, which terms must not be there.
+        either: as of `worst_met`.
     """
     odds = slope * (scores - ends[:, None])
-    # A picture must match every term, so the worst met decides.
-    worst: Floats = np.where(denied[:, None], -odds, odds).min(0).astype(np.float32)
+    return worst_met(np.where(denied[:, None], -odds, odds), either)
+
+
+def worst_met(met: Floats, either: NDArray[np.intp] | None = None) -> Floats:
+    """How well pictures meet all terms, `(pictures,)`: as well as the term that they meet worst.
+
+    Args:
+        met: how well they meet each, `(terms, pictures)`.
+        either: `(terms,)`, equal for alternatives, of which the one that is met best counts. None: no alternatives.
+    """
+    if either is not None:
+        met = np.stack([met[either == number].max(0) for number in np.unique(either)])
+    worst: Floats = met.min(0).astype(np.float32)
     return worst
 
 

@@ -102,7 +102,10 @@ def _nearest(word: str, vocabulary: Vocabulary) -> str:
 
     def fitness(known: str) -> float:
         matcher.set_seq1(known)
-        return matcher.ratio() + FREQUENT * math.log10(vocabulary.count(known))
+        # To the matcher, swapped letters are two errors; to a person, one.
+        swapped = sorted(known) == sorted(word) and _errors(word, known) == 1
+        alike = 1 - 1 / (2 * len(word)) if swapped else matcher.ratio()
+        return alike + FREQUENT * math.log10(vocabulary.count(known))
 
     return max(alike, key=fitness, default="")
 
