@@ -21,12 +21,13 @@ from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.search_model import Cells, Floats, Pictures
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.search.bundle_calibration import embedded
-from deixis.search.engine import SearchEngine
+from deixis.search.engine import SearchEngine, Terms
+from deixis.search.queries import Query
 from deixis.search.stores.exact import ExactIndex, Ids
 
 Bools = NDArray[np.bool_]
-#: Pictures embedded before they are written to the folder.
-PART = 500
+#: Pictures embedded before they are written to the folder, and queries embedded together.
+PART, TOGETHER = 500, 32
 
 
 class Embeddings:
@@ -89,10 +90,24 @@ class PicturesInMemory:
 
 
 class Engine(SearchEngine):
-    """The search engine over pictures in memory."""
+    """The search engine over pictures in memory.
 
-    def __init__(self, pictures: Pictures, model: OnnxModel) -> None:
+    Args:
+        known: embedded queries by their text; collections share them, since they do not depend on the pictures.
+    """
+
+    def __init__(self, pictures: Pictures, model: OnnxModel, known: dict[str, Terms] | None = None) -> None:
         self.model, self.collection = model, PicturesInMemory(pictures)  # type: ignore[assignment]
+        self._known_terms = {} if known is None else known
+
+    def terms_of(self, texts: Sequence[str]) -> list[Terms]:
+        """Each text as one phrase."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known_terms]
+        for start in range(0, len(new), TOGETHER):
+            part = new[start : start + TOGETHER]
+            terms = self.terms([Query(text, (text,), ()) for text in part], [None] * len(part))
+            self._known_terms.update(zip(part, terms, strict=True))
+        return [self._known_terms[text] for text in texts]
 
 
 class Collection(NamedTuple):
@@ -129,6 +144,7 @@ class Trial:
         assert bundle is not None, f"{model} is no bundle"
         self.model, self.split = OnnxModel(bundle), split
         self.embeddings = Embeddings(self.model, work)
+        self._known_terms: dict[str, Terms] = {}
         self.corpora = [open_corpus(name, pictures=pictures) for name in corpora]
         self.splits = [[image for image in corpus.split(split) if image.captions] for corpus in self.corpora]
         self.classes = classes.read_text("utf-8").split("\n")[:-1]
@@ -136,7 +152,7 @@ class Trial:
 
     def collection(self, corpus: Corpus, images: Sequence[Image], training: int = 0) -> Collection:
         pictures = self.embeddings.of(corpus, images)
-        return Collection(corpus, list(images), training, pictures, Engine(pictures, self.model))
+        return Collection(corpus, list(images), training, pictures, Engine(pictures, self.model, self._known_terms))
 
     @cached_property
     def whole(self) -> list[Collection]:

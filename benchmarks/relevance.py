@@ -30,20 +30,19 @@ from deixis.corpus import Image
 from deixis.search.bundle_calibration import drawn
 from deixis.search.calibration import alike_weights, caption_matches, frequent_words, noun_phrases
 from deixis.search.engine import Ranking
-from deixis.search.queries import Query
 from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of
 
 #: Pictures of the collections that are asked for what is absent, and how many of the smallest are drawn.
 SIZES, DRAWS = (200, 1000, 3000), 3
 #: Pictures that a noun needs to be asked for, and phrases of either kind at most.
-MATCHES, PHRASES = 10, 2000
+MATCHES, PHRASES = 10, 1000
 #: A noun is an everyday one if it is among so many of the most frequent words.
 EVERYDAY = 1000
 #: Queries by how many pictures match.
 FREQUENCIES = ((1, 9), (10, 29), (30, 99), (100, 10**6))
 #: Queries asked together.
-TOGETHER = 16
+TOGETHER = 64
 
 
 def measure(trial: Trial) -> dict[str, Any]:
@@ -72,8 +71,7 @@ def rankings(asked: Collection, queries: Sequence[tuple[str, ...]], count: int) 
     """What the engine answers."""
     for start in range(0, len(queries), TOGETHER):
         texts = [" ".join(query) for query in queries[start : start + TOGETHER]]
-        terms = asked.engine.terms([Query(text, (text,), ()) for text in texts], [None] * len(texts))
-        yield from asked.engine.rank(terms, count)
+        yield from asked.engine.rank(asked.engine.terms_of(texts), count)
 
 
 def said_absent(asked: Collection, queries: Sequence[tuple[str, ...]]) -> Bools:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from photo_collections import Bools, Collection, Trial
 
+from deixis.adapters.phrasing import FUNCTION_WORDS
 from deixis.adapters.search_model import SearchModel
 from deixis.corpus import Image
 from deixis.search.calibration import caption_matches, head_counts, noun_phrases
@@ -97,6 +98,6 @@ def frequent_nouns(model: SearchModel, images: Sequence[Image]) -> list[str]:
     vocabulary = model.known_words
     assert vocabulary is not None
     heads = sorted({singular(phrase[-1]) for phrase in noun_phrases(vocabulary, images)} & set(vocabulary.words))
-    heads = [head for head in heads if head not in ("people", "person", "there")]
+    heads = [head for head in heads if head not in FUNCTION_WORDS and head not in ("people", "person", "there")]
     counts = head_counts(images, [(head,) for head in heads])
     return [heads[place] for place in np.argsort(-counts, kind="stable").tolist()][:WANTED]

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deixis.adapters.bundles import Relevance, Threshold, read_bundle
-from deixis.adapters.search_model import Floats, Identity, SearchModel, Texts, whole_pictures, whole_texts
-from deixis.corpus import Image, make_caption
+from deixis.adapters.search_model import (
+    Floats,
+    Identity,
+    Pictures,
+    SearchModel,
+    Texts,
+    whole_pictures,
+    whole_texts,
+)
+from deixis.corpus import Box, Chain, Corpus, Image, make_caption, make_image
 from deixis.errors import DeixisError
-from deixis.search import calibration
-from deixis.search.calibration import Asked, alike_weights, ask, caption_matches, fit_lower, fitted, known_queries
-from deixis.search.relevance import list_ends, log_odds, mean_of_best, threshold, worst_word
+from deixis.search import bundle_calibration, calibration
+from deixis.search.calibration import (
+    Asked,
+    Labelled,
+    alike_weights,
+    ask_collections,
+    caption_matches,
+    fit_lower,
+    fitted,
+    known_queries,
+)
+from deixis.search.relevance import WordsInBest, list_ends, log_odds, mean_of_best, ranked, threshold, words_in_best
 from deixis.text.vocabulary import Vocabulary
 
 NONE, ONE_WORD = np.zeros(1, np.float32), np.zeros(1, bool)
@@ -55,20 +73,38 @@ def test_what_must_not_be_there_must_stay_clearly_below_the_end() -> None:
     assert (log_odds(scores, ends, ~ONE_WORD, 10.0) > 0).all()
 
 
+def test_half_of_the_distance_is_enough_for_a_match_but_all_of_it_ranks_higher() -> None:
+    relevance, denied = Relevance(Threshold(0.0), Threshold(0.5), slope=10.0, without=0.4), np.array([False, True])
+    # What is wanted, and what is not: far below its end, a little below, and above it.
+    scores = np.array([[0.7, 0.9, 0.9], [0.0, 0.25, 0.8]], np.float32)
+    ends = list_ends(scores, scores.max(1), NONE.repeat(2), denied & False, relevance, denied)
+    order, odds = ranked(scores, ends, denied, relevance)
+    assert order.tolist() == [0, 1, 2]
+    assert (odds >= 0).tolist() == [True, True, False]
+    assert (np.diff(odds) <= 0).all()
+
+
 def test_a_phrase_is_absent_if_its_best_pictures_do_not_show_one_of_its_words() -> None:
     scores, several = np.array([[0.9, 0.8]], np.float32), np.ones(1, bool)
     relevance = Relevance(
         Threshold(0.5), Threshold(0.4), 10.0, present_of_phrase=Threshold(0.7, worst_word=-1.0), without=0.0
     )
     needed = np.array([0.5, 0.5], np.float32)
-    both, one = worst_word(np.array([[0.6], [0.7]]), needed), worst_word(np.array([[0.9], [0.1]]), needed)
-    assert (both, one) == pytest.approx((0.1, -0.4))
-    for worst, is_there in ((both, True), (one, False)):
-        ends = list_ends(scores, scores.max(1), NONE, several, relevance, worst=np.array([worst], np.float32))
+    both, one = (
+        WordsInBest(*np.array(words_in_best(np.array(scores_in_best), needed), np.float32)[:, None])
+        for scores_in_best in ([[0.6], [0.7]], [[0.9], [0.1]])
+    )
+    assert [*both[:2], *one[:2]] == [pytest.approx([number]) for number in (0.1, 0.2, -0.4, -0.4)]
+    for words, is_there in ((both, True), (one, False)):
+        ends = list_ends(scores, scores.max(1), NONE, several, relevance, words=words)
         assert (scores >= ends).any() == is_there
     # A single word has its own threshold.
-    ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance, worst=np.array([one], np.float32))
+    ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance, words=one)
     assert (scores >= ends).all()
+    # A common noun is rather there, and one that the best pictures show.
+    by_noun = Threshold(1.0, noun=-0.5, noun_commonness=-0.1)
+    needed_scores = threshold(by_noun, NONE, NONE, several, WordsInBest(0.0, np.float32(0.4), np.float32(2.0)))
+    assert needed_scores == pytest.approx([1.0 - 0.2 - 0.2])
 
 
 def test_pairs_are_of_words_that_phrases_have_but_not_together() -> None:
@@ -89,10 +125,14 @@ def test_the_end_of_a_noun_is_moved_to_where_its_own_list_ends_best() -> None:
     scores = (random.normal(0.3, 0.05, matches.shape) + 0.4 * matches).astype(np.float32)
     scores[0] -= 0.2
     none, no = np.zeros(len(nouns), np.float32), np.zeros(len(nouns), bool)
-    asked = Asked(scores, matches, matches, matches.sum(1), scores.max(1), none, no)
-    moved = calibration.fit_end_for([asked], nouns, Threshold(0.5))
-    assert -0.3 <= moved.pop("bench") <= -0.1
-    assert all(abs(distance) < 0.1 for distance in moved.values())
+    asked = Asked(scores, matches, matches, matches.sum(1), scores.max(1), none, no, none)
+    labels = [noun for (noun,) in nouns]
+    for moved in (
+        calibration.fit_end_for([asked], nouns, Threshold(0.5)),
+        calibration.fit_end_for_labels(asked, labels, Threshold(0.5)),
+    ):
+        assert -0.3 <= moved.pop("bench") <= -0.1
+        assert all(abs(distance) < 0.1 for distance in moved.values())
 
 
 def image(number: int, *captions: str) -> Image:
@@ -162,10 +202,12 @@ def test_a_frequent_noun_that_scores_low_has_a_lower_threshold() -> None:
         np.array([0.9, 0.3, 0.3], np.float32),
         NONE.repeat(3),
         ONE_WORD.repeat(3),
+        NONE.repeat(3),
     )
     queries = [("dogs",), ("frisbees",), ("top",)]
     lower = fit_lower([asked], queries, Threshold(0.5))
-    assert lower == {"frisbee": pytest.approx(0.25)}
+    # Dogs score so high that their threshold could be higher; few captions name a top.
+    assert lower == {"dog": pytest.approx(-0.35), "frisbee": pytest.approx(0.25)}
     relevance = Relevance(Threshold(0.5), Threshold(0.2), 10.0, lower_for=lower)
     scores = np.full((1, 9), 0.3, np.float32)
     for noun, is_there in (("frisbee", True), ("top", False)):
@@ -179,7 +221,7 @@ def test_thresholds_lie_between_what_is_shown_and_what_is_not(monkeypatch: pytes
     images, rows = collection(random, 0.5)
     queries = [(word,) for word in WORDS]
     relevance = fitted(model, [whole_pictures(rows)], [images], queries, random)
-    asked = ask(model, whole_pictures(rows), images, queries)
+    asked = ask_collections(model, [whole_pictures(rows)], [images], queries, [])[0].asked
     least = threshold(relevance.present, asked.best, asked.commonness, asked.several)
     assert ((asked.best >= least) == asked.matches.any(1)).all()
     ends = threshold(relevance.end, asked.best, asked.commonness, asked.several)
@@ -188,6 +230,58 @@ def test_thresholds_lie_between_what_is_shown_and_what_is_not(monkeypatch: pytes
     assert relevance.slope > 1
     pairs = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
     assert relevance.alike == pytest.approx(np.quantile(pairs, 0.99), abs=1e-6)
+
+
+def test_labels_decide_about_their_names() -> None:
+    """The first thing scores lower than the others: captions are the same, but the labels know."""
+    random, model = np.random.default_rng(0), WordModel()
+    images, rows = collection(random, 0.5)
+    shown = np.array([[word in str(own.captions) for own in images] for word in WORDS[:80]])
+    weak = rows.copy()
+    weak[:, 0] *= 0.5
+    labelled = Labelled(whole_pictures(weak), WORDS[:80], shown)
+    relevance = fitted(model, [whole_pictures(rows)], [images], [(word,) for word in WORDS], random, labelled=labelled)
+    name, *others = WORDS[:80]
+    assert relevance.lower_for[name] > 0.05 + max(relevance.lower_for.get(other, 0.0) for other in others)
+    assert relevance.end_for[name] < min(relevance.end_for.get(other, 0.0) for other in others)
+
+
+def test_pictures_with_labels_are_chosen_so_that_rare_labels_have_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_calibration, "LABELLED", 12)
+    monkeypatch.setattr(bundle_calibration, "LABEL_PICTURES", 3)
+    names = [WORDS[1], WORDS[0], "zorblax"]
+    # The second label is in the last four pictures only; nobody knows the third.
+    images = [
+        make_image(
+            str(number),
+            split="val" if number == 39 else "train",
+            width=9,
+            height=9,
+            boxes=[Box(0, 0, 5, 5)],
+            chains=[Chain("1", (0,), label=names[1] if number >= 36 else names[2 * (number % 2)])],
+        )
+        for number in range(40)
+    ]
+    asked: list[str] = []
+
+    def embed(_: Corpus, chosen: Sequence[Image]) -> Pictures:
+        asked.extend(image.id for image in chosen)
+        return whole_pictures(np.ones((len(chosen), 2), np.float32))
+
+    labelled = bundle_calibration.labelled_pictures(
+        WordModel(),  # type: ignore[arg-type]
+        Corpus(images, name="labelled"),
+        embed,
+    )
+    assert labelled.labels == sorted(names[:2])
+    assert {"36", "37", "38"} <= set(asked)
+    # Validation pictures are not for fitting labels.
+    assert "39" not in asked
+    assert len(asked) == len(set(asked)) <= 15
+    rows = dict(zip(labelled.labels, labelled.shown, strict=True))
+    assert [image for image, shown in zip(asked, rows[names[1]], strict=True) if shown] == [
+        image for image in asked if int(image) >= 36
+    ]
 
 
 def test_the_distance_of_what_must_not_be_there_costs_few_right_pictures() -> None:
@@ -200,7 +294,7 @@ def test_the_distance_of_what_must_not_be_there_costs_few_right_pictures() -> No
     matches[0, :40], matches[1, 20:40] = True, True
     flags = np.zeros(2, bool)
     best, common = scores.max(1), np.zeros(2, np.float32)
-    asked = calibration.Asked(scores, matches, matches, np.array([40, 20]), best, common, flags)
+    asked = calibration.Asked(scores, matches, matches, np.array([40, 20]), best, common, flags, common)
     distance = calibration.fit_without([asked], Threshold(0.95))
     assert distance >= 0.05
     assert calibration.fit_without([asked.of(np.array([True, False]))], Threshold(0.95)) == 0
@@ -222,15 +316,11 @@ def test_an_old_bundle_is_read_with_the_relevance_of_a_similar_model(bundle: Pat
     assert read_bundle(tmp_path).manifest.thresholds is None
 
 
-def test_where_the_list_ends_counts_what_captions_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_list_ends_counts_what_captions_leave_out() -> None:
     random, model = np.random.default_rng(0), WordModel()
     images, rows = collection(random, 0.5)
     # Half of the captions leave everything out.
     silent = [image(number, "a") if number % 2 else own for number, own in enumerate(images)]
-    asked = ask(model, whole_pictures(rows), silent, [(word,) for word in WORDS[:80]])
-    called = {}
-    for mentioned in (1.0, 0.5):
-        monkeypatch.setattr(calibration, "MENTIONED", mentioned)
-        table = calibration.cut_table(asked)
-        called[mentioned] = table.argmax(1).mean()
+    (asked, _), *_ = ask_collections(model, [whole_pictures(rows)], [silent], [(word,) for word in WORDS[:80]], [])
+    called = {share: calibration.cut_table(asked, share).argmax(1).mean() for share in (1.0, 0.5)}
     assert called[0.5] > called[1.0]

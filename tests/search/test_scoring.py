@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from deixis.adapters import search_model
-from deixis.adapters.phrasing import EmbeddedPhrases
+from deixis.adapters.phrasing import EmbeddedPhrases, embed_phrases, phrasing
 from deixis.adapters.search_model import Identity, Pictures, Texts, rounded, scores, whole_pictures, whole_texts
 from deixis.base import word_cells as fine
 from deixis.errors import DeixisError
@@ -137,6 +137,20 @@ def test_whether_words_are_there_is_decided_without_the_example(engine: SearchEn
     assert not engine.search("red", 20, like=example).absent
 
 
+def test_phrases_that_were_embedded_together_score_as_if_embedded_alone(engine: SearchEngine) -> None:
+    asked = [phrasing(text, engine.model) for text in ("red", "green", "red green")]
+    collection = engine.collection
+    pictures = Pictures(collection.embeddings_of(collection.ids), collection.cells_of(collection.ids))
+    whole = embed_phrases(engine.model, asked)
+    for counts in ([1, 2], [0, 3, 0], [2, 1], [3]):
+        parts = whole.split(counts)
+        assert [len(part.first) for part in parts] == counts
+        scores = [part.scores(pictures) for part in parts if len(part.first)]
+        assert np.concatenate(scores) == pytest.approx(whole.scores(pictures))
+    assert embed_phrases(engine.model, []).split([]) == []
+    assert engine.terms([], []) == []
+
+
 def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +162,7 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     engine = SearchEngine(tmp_path / "index", model)
     ids = engine.collection.ids
     texts = model.embed_queries(["red blue"])
-    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 6)
+    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 7)
     pictures = Pictures(engine.collection.embeddings_of(ids), engine.collection.cells_of(ids))
     whole, all_scores = (texts.embeddings @ pictures.embeddings.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):

@@ -61,6 +61,9 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     several: float = 0.0
     #: Times how far the worst word of a phrase is above what a single word needs, in the phrase's best pictures.
     worst_word: float = 0.0
+    #: Times how far its noun is above that, there, and times the commonness of the noun.
+    noun: float = 0.0
+    noun_commonness: float = 0.0
 
 
 class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,11 +94,11 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: Annotated[float, Meta(ge=0)] = 0.25
     #: Whether a picture shows a phrase; None where that was not fitted.
     presence: Presence | None = None
-    #: By how much `present` is lower for phrases that end in these nouns: pictures that show them score low.
+    #: By how much `present` is lower for these words and phrases: pictures that show them score low.
     lower_for: dict[str, float] = {}
     #: The same as `present` for phrases of several words; None: `present` is for these, too.
     present_of_phrase: Threshold | None = None
-    #: What is added to `end` for single nouns: pictures that show them score higher or lower than those of others.
+    #: What is added to `end` for these phrases: pictures that show them score higher or lower than those of others.
     end_for: dict[str, float] = {}
 
 

@@ -155,6 +155,14 @@ def calibrate_bundle(
     bundle: Annotated[Path, typer.Argument(metavar="FOLDER", help="A bundle; it is changed in place.")],
     corpora: Annotated[list[str], typer.Argument(metavar="CORPUS", help="Captioned corpora with validation pictures.")],
     pictures_in: PicturesIn = None,
+    boxes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CORPUS",
+            help="Training pictures with labelled boxes, for thresholds of the labels.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fit the match thresholds of a bundle on the validation pictures of captioned corpora.
@@ -166,7 +174,7 @@ def calibrate_bundle(
     Example: deixis export calibrate my-model flickr8k coco_mini
     """
     with system_faults(bundle), busy("Calibrating"):
-        manifest = _calibrate(bundle, corpora, pictures_in)
+        manifest = _calibrate(bundle, corpora, pictures_in, boxes)
     if as_json:
         print_json({"bundle": str(bundle), "thresholds": manifest.thresholds})
     else:
@@ -193,11 +201,12 @@ def upgrade(
         typer.echo(f"Upgraded {manifest.name} in {bundle}")
 
 
-def _calibrate(bundle: Path, corpora: Sequence[str], pictures: Path | None) -> Manifest:
+def _calibrate(bundle: Path, corpora: Sequence[str], pictures: Path | None, boxes: str | None = None) -> Manifest:
     from deixis.corpus import open_corpus
     from deixis.search.bundle_calibration import calibrate
 
-    return calibrate(bundle, [open_corpus(corpus, pictures=pictures) for corpus in corpora])
+    captioned = [open_corpus(corpus, pictures=pictures) for corpus in corpora]
+    return calibrate(bundle, captioned, boxes=open_corpus(boxes, pictures=pictures) if boxes else None)
 
 
 def require_onnx() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,24 +13,29 @@ import numpy as np
 
 from deixis.adapters.bundles import Manifest, read_bundle, write_manifest
 from deixis.adapters.onnx_model import OnnxModel
+from deixis.adapters.phrasing import phrasing
 from deixis.adapters.search_model import Bytes, Pictures
 from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError, InputError
-from deixis.search.calibration import fitted, known_queries
+from deixis.search.calibration import Labelled, fitted, known_queries
 from deixis.search.example_calibration import fit_end_with_example
 from deixis.search.presence_calibration import fit_presence
 from deixis.vision.reading import read_picture
 
 #: Validation pictures of a corpus at most, pictures with training pictures besides, and how many are encoded at a time.
-PICTURES, LARGER, BATCH = 1000, 3000, 16
+PICTURES, LARGER, BATCH = 1000, 2000, 16
 #: Training images whose phrases are looked through.
 IMAGES = 3000
+#: Training pictures with labelled boxes, and how many of them should have a label, if there are so many.
+LABELLED, LABEL_PICTURES = 2400, 40
 
 #: The pictures of images of a corpus that can be read, embedded.
 Embed = Callable[[Corpus, Sequence[Image]], Pictures]
 
 
-def calibrate(folder: Path, corpora: Sequence[Corpus], embed: Embed | None = None) -> Manifest:
+def calibrate(
+    folder: Path, corpora: Sequence[Corpus], embed: Embed | None = None, boxes: Corpus | None = None
+) -> Manifest:
     """Fit and keep the relevance of a bundle; corpora that have too few pictures or words are a `DeixisError`.
 
     The validation pictures of each corpus are a collection, and with training pictures a larger one. Phrases that they
@@ -37,6 +43,8 @@ def calibrate(folder: Path, corpora: Sequence[Corpus], embed: Embed | None = Non
 
     Args:
         embed: embeds pictures of a corpus, if not by `embedded`; benchmarks keep what they embedded.
+        boxes: a corpus whose training pictures have labelled boxes, for thresholds of the labels. Best are pictures
+            whose captions the model has not read.
     """
     model, random = OnnxModel(read_bundle(folder)), np.random.default_rng(0)
     images = [[image for image in corpus.split("val") if image.captions][:PICTURES] for corpus in corpora]
@@ -47,13 +55,9 @@ def calibrate(folder: Path, corpora: Sequence[Corpus], embed: Embed | None = Non
     for corpus, validation in zip(corpora, images, strict=True):
         drawn_images, _ = drawn(corpus, validation, LARGER, np.random.default_rng(0))
         larger.append(drawn_images)
-        embeddings = (embed or partial(embedded, model))(corpus, drawn_images)
-        if len(embeddings.embeddings) != len(drawn_images):
-            raise DeixisError(
-                f"of {len(drawn_images)} pictures of {corpus.name} {len(embeddings.embeddings)} can be read"
-            )
-        pictures.append(embeddings)
-    relevance = fitted(model, pictures, larger, queries, random, counts)
+        pictures.append(_all_embedded(model, corpus, drawn_images, embed))
+    labelled = None if boxes is None else labelled_pictures(model, boxes, embed)
+    relevance = fitted(model, pictures, larger, queries, random, counts, labelled)
     images = [group[:count] for group, count in zip(larger, counts, strict=True)]
     own_pictures = [
         Pictures(embedded_pictures.embeddings[:count], embedded_pictures.cells[:count])
@@ -65,6 +69,35 @@ def calibrate(folder: Path, corpora: Sequence[Corpus], embed: Embed | None = Non
     manifest = msgspec.structs.replace(model.bundle.manifest, thresholds=relevance, relevance=msgspec.UNSET)
     write_manifest(folder, manifest)
     return manifest
+
+
+def labelled_pictures(model: OnnxModel, corpus: Corpus, embed: Embed | None = None) -> Labelled:
+    """Training pictures of a corpus: enough of every label whose words the model knows, and others at random."""
+    random = np.random.default_rng(0)
+    training = list(training_set(corpus).corpus)
+    order = random.permutation(len(training)).tolist()
+    having = defaultdict[str, list[int]](list)
+    for place in order:
+        for label in {chain.label for chain in training[place].chains if chain.label and chain.boxes}:
+            having[label].append(place)
+    labels = [label for label in sorted(having) if not phrasing(label, model).unknown]
+    if not labels:
+        raise DeixisError(f"{corpus.name} has no training pictures with boxes whose labels the model knows")
+    chosen = dict[int, None]()
+    for label in sorted(labels, key=lambda label: len(having[label])):
+        missing = LABEL_PICTURES - sum(place in chosen for place in having[label])
+        chosen |= dict.fromkeys([place for place in having[label] if place not in chosen][: max(0, missing)])
+    chosen |= dict.fromkeys(order[: max(0, LABELLED - len(chosen))])
+    images = [training[place] for place in chosen]
+    shown = np.array([[place in places for place in chosen] for places in (set(having[label]) for label in labels)])
+    return Labelled(_all_embedded(model, corpus, images, embed), labels, shown)
+
+
+def _all_embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image], embed: Embed | None) -> Pictures:
+    pictures = (embed or partial(embedded, model))(corpus, images)
+    if len(pictures.embeddings) != len(images):
+        raise DeixisError(f"of {len(images)} pictures of {corpus.name} {len(pictures.embeddings)} can be read")
+    return pictures
 
 
 def drawn(

@@ -1,18 +1,21 @@
 """Fitting the two thresholds of `relevance.py` on the validation pictures of captioned corpora.
 
 Queries are nouns and noun phrases of captions. A picture matches a query if one of its captions has all the query's
-words, in either number. Captions leave things out, so some of what counts as no match or as absent is there.
+words, in either number. Captions leave things out, so some of what counts as no match or as absent is there. Training
+pictures with labelled boxes, if given, show all that they show of their labels: these decide about the labels' names.
 
-end         best mean F1 of what is called a match, as a share of what the best cut of each query reaches. For single
-            nouns that many pictures show, it is moved towards where their own lists end best (`end_for`); as these
+end         best mean F1 of what is called a match, as a share of what the best cut of each query reaches. For nouns and
+            phrases that many pictures show, it is moved towards where their own lists end best (`end_for`); as these
             need many pictures, training pictures count here, too.
 present     a logistic regression between queries that some picture of a collection matches and queries whose noun no
             caption of the collection mentions, in collections of several sizes; the largest have training pictures.
             Absent words are rarer, since they come from more captions; so that rarity alone does not decide, single
-            words of either kind are weighted to be equally common. Of a noun that many pictures match and that would
-            still be called absent, the threshold is lower (`lower_for`). Phrases have their own regression, in which
-            calling absent what is there counts twice. It also has to reject pairs of a modifier and a noun that
-            captions have, but never together ("a purple elephant").
+            words of either kind are weighted to be equally common.
+            For a noun that many pictures match and that would still be called absent, the threshold is lower
+            (`lower_for`); for a label it is between collections with few pictures of it and with none.
+            Phrases of several words have their own regression, in which calling absent what is there counts more. It
+            also has to reject pairs of a modifier and a noun that captions have, but never together ("a purple
+            elephant").
 without     the largest distance below the end that costs at most 25% of the first ten pictures of "WANTED -DENIED"
             that show what is wanted and not what is denied; over pairs of frequent nouns.
 """
@@ -27,11 +30,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.adapters.bundles import Relevance, Threshold
-from deixis.adapters.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, Phrasing, embed_phrases, phrasing, telling_words
+from deixis.adapters.phrasing import (
+    FUNCTION_WORDS,
+    KINDS,
+    NUMBERS,
+    Phrasing,
+    distinct_words,
+    embed_phrases,
+    name_of,
+    phrasing,
+    telling_words,
+)
 from deixis.adapters.search_model import Floats, Pictures, SearchModel
 from deixis.corpus import Image
 from deixis.errors import DeixisError
-from deixis.search.relevance import best_count, mean_of_best, threshold, worst_word
+from deixis.search.relevance import WordsInBest, best_count, mean_of_best, threshold, words_in_best
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular
 from deixis.text.tokens import has_content, tokens_of, tokens_of_captions
@@ -41,7 +54,7 @@ Tokens = tuple[str, ...]
 Bools = NDArray[np.bool_]
 
 #: Phrases of one origin at most.
-PHRASES = 1500
+PHRASES = 1000
 #: Words asked by themselves: among so many of the most frequent, read so often.
 WORDS, WORD_COUNT = 2500, 20
 #: Pictures of the smaller collection that is drawn from a corpus.
@@ -58,10 +71,10 @@ MENTIONED = 0.75
 LOWER_MATCHES, LOWER_MARGIN = 10, 0.05
 #: How much worse it is to call a phrase absent that is there than to show something that is not. Single nouns that many
 #: pictures show are kept by `lower_for`, so for words both count the same.
-COST_OF_ABSENT = 2.0
+COST_OF_ABSENT = 1.3
 #: Pairs of a modifier and a noun that are drawn, how many phrases must have the modifier, how many pictures must match
 #: each of the two, and how much such pairs count beside phrases whose noun is absent.
-PAIRS, MODIFIED, PAIR_MATCHES, PAIR_WEIGHT = 1200, 4, 5, 0.3
+PAIRS, MODIFIED, PAIR_MATCHES, PAIR_WEIGHT = 1200, 4, 5, 0.1
 #: Distances by which the end of a noun's list is moved, how far near ones count as the same, and how much F1 a distance
 #: of 0.2 must gain. (On validation pictures, distances fitted on training pictures raise the share of the best F1 from
 #: 0.862 to 0.878 on Flickr8k and from 0.889 to 0.899 on COCO-mini; a cost from 0.05 to 0.4 makes little difference.)
@@ -72,6 +85,12 @@ WITHOUT, LOST = tuple(step / 20 for step in range(21)), 0.25
 #: Nouns that are wanted and denied (the most frequent ones), how many pictures must show the wanted one without the
 #: other, and both, and how many first pictures count.
 WANTED_NOUNS, DENIED_NOUNS, LEAST_FREE, LEAST_BOTH, FIRST = 40, 15, 10, 5, 10
+#: How much F1 a distance of 0.2 must gain for labels, whose pictures are all known.
+LABEL_COST = 0.04
+#: How many pictures must show a label for its threshold to be fitted to it. The size of the collections in which it is
+#: looked for, how many pictures of it half of them have, and how many of either kind are drawn. Where the threshold is
+#: between what the best pictures have on average in collections without it (0) and with it (1).
+OWN_MATCHES, DRAWN_SIZE, DRAWN_MATCHES, DRAWS, BETWEEN = 15, 500, 3, 8, 0.35
 #: Of pairs of pictures, the share that is alike.
 ALIKE = 0.01
 
@@ -90,6 +109,8 @@ class Asked(NamedTuple):
     best: Floats
     commonness: Floats
     several: Bools
+    #: `(queries,)`: how common the noun is.
+    noun_commonness: Floats
 
     @property
     def size(self) -> int:
@@ -115,6 +136,15 @@ class Collection(NamedTuple):
         return Collection(*(_of_pictures(asked, some) for asked in self))
 
 
+class Labelled(NamedTuple):
+    """Pictures of which all is known that they show of some labels."""
+
+    pictures: Pictures
+    labels: list[str]
+    #: `(labels, pictures)`.
+    shown: Bools
+
+
 def fitted(
     model: SearchModel,
     pictures: Sequence[Pictures],
@@ -122,12 +152,14 @@ def fitted(
     queries: Sequence[Tokens],
     random: np.random.Generator,
     validation_counts: Sequence[int] | None = None,
+    labelled: Labelled | None = None,
 ) -> Relevance:
     """Fit on collections of pictures, whose images have captions, and on smaller ones drawn from them.
 
     Args:
         validation_counts: how many of each collection's pictures are validation pictures, the first ones; the others
             are training pictures. None: all.
+        labelled: training pictures with labels.
     """
     if not all(map(len, images)):
         raise DeixisError("there are too few validation pictures and phrases to calibrate on")
@@ -136,12 +168,7 @@ def fitted(
     )
     queries = [*queries, *(pairs := modified_pairs(queries, random))]
     words = sorted({word for query in queries for word in telling_words(query)})
-    larger = [
-        Collection(
-            ask(model, *collection, queries), ask(model, *collection, [(word,) for word in words], count_heads=False)
-        )
-        for collection in zip(pictures, images, strict=True)
-    ]
+    larger = ask_collections(model, pictures, images, queries, words)
     whole = [
         collection.of_pictures(np.arange(count)) for collection, count in zip(larger, validation_counts, strict=True)
     ]
@@ -149,7 +176,6 @@ def fitted(
     smaller = [collection for collection, of in zip(smaller, whole, strict=True) if of.asked.size > SMALLER]
     sizes = [*whole, *smaller, *(collection for collection in larger if collection.asked.size > max(validation_counts))]
     present = fit_present([single_words(collection) for collection in sizes])
-    groups = [group for collection in sizes for group in phrases_of(collection, queries, words, len(pairs), present)]
     without_pairs = slice(0, len(queries) - len(pairs))
     whole_asked, larger_asked = (
         [_first(collection.asked, without_pairs) for collection in some] for some in (whole, larger)
@@ -160,15 +186,33 @@ def fitted(
         [embedded.embeddings[:count] for embedded, count in zip(pictures, validation_counts, strict=True)]
     )
     alike = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
+    end_for = fit_end_for(larger_asked, queries, end)
+    least = fit_lower([*whole_asked, *larger_asked], queries, present)
+    lower_for = {noun: lower for noun, lower in least.items() if lower > 0}
+    of_labels = ask_labels(model, labelled) if labelled is not None else None
+    if labelled is not None and of_labels is not None:
+        end_for |= fit_end_for_labels(of_labels.asked, labelled.labels, end)
+        of_words = fit_lower_of_labels(of_labels, labelled.labels, present, None, lower_for, random)
+        lower_for |= {name: max(lower, least.get(name, lower)) for name, lower in of_words.items()}
+    groups = [
+        group
+        for collection in sizes
+        for group in phrases_of(
+            collection, queries, words, len(pairs), needed_by(collection.words, words, present, lower_for)
+        )
+    ]
+    present_of_phrase = fit_present(groups) if any(group.can_be_fitted for group in groups) else None
+    if labelled is not None and of_labels is not None and present_of_phrase is not None:
+        lower_for |= fit_lower_of_labels(of_labels, labelled.labels, present, present_of_phrase, lower_for, random)
     return Relevance(
         present,
         end,
         slope=fit_slope(collections, end),
         alike=float(np.quantile(alike, 1 - ALIKE)),
         without=fit_without(whole_asked, end),
-        lower_for=fit_lower([*whole_asked, *larger_asked], queries, present),
-        present_of_phrase=fit_present(groups) if any(group.can_be_fitted for group in groups) else None,
-        end_for=fit_end_for(larger_asked, queries, end),
+        lower_for=lower_for,
+        present_of_phrase=present_of_phrase,
+        end_for={name: moved for name, moved in sorted(end_for.items()) if moved},
     )
 
 
@@ -192,7 +236,7 @@ def modified_pairs(queries: Sequence[Tokens], random: np.random.Generator) -> li
 class Presences(NamedTuple):
     """Queries of one kind asked of a collection; some of them are there, some absent, and of others one cannot say."""
 
-    #: `(queries, 3)`: the mean score of the best pictures, commonness, and `worst_word`.
+    #: `(queries, 5)`: the mean score of the best pictures, commonness, and `WordsInBest`.
     known: NDArray[np.float64]
     there: Bools
     absent: Bools
@@ -207,42 +251,66 @@ class Presences(NamedTuple):
 
 def single_words(collection: Collection) -> Presences:
     asked = collection.asked.of(~collection.asked.several)
-    known = np.stack([asked.best, asked.commonness, np.zeros_like(asked.best)], 1)
+    zero = np.zeros_like(asked.best)
+    known = np.stack([asked.best, asked.commonness, zero, zero, zero], 1)
     # A word of few captions need not mean what a query means by it.
     return Presences(known, asked.matches.sum(1) >= WORD_MATCHES, ~asked.mentioned, equally_common=True)
 
 
 def phrases_of(
-    collection: Collection, queries: Sequence[Tokens], words: Sequence[str], pairs: int, present: Threshold
+    collection: Collection, queries: Sequence[Tokens], words: Sequence[str], pairs: int, needed: Floats
 ) -> list[Presences]:
     """Phrases against phrases whose noun is absent, and phrases of two words against the last `pairs` of the queries.
 
     Args:
-        present: of single words.
+        needed: what each word needs, `(words,)`.
     """
     asked, by_itself = collection
-    rows, places = {word: row for row, word in enumerate(words)}, np.flatnonzero(asked.several)
-    of_query = [[rows[word] for word in dict.fromkeys(telling_words(queries[index]))] for index in places.tolist()]
-    needed = threshold(present, by_itself.best, by_itself.commonness, by_itself.several)
-    count = best_count(asked.size, asked.size)
-    worst = np.zeros(len(places))
-    for index, (row, word_rows) in enumerate(zip(places.tolist(), of_query, strict=True)):
-        best = np.argpartition(-asked.scores[row], count - 1)[:count]
-        worst[index] = worst_word(by_itself.scores[word_rows][:, best], needed[word_rows])
-    known = np.stack([asked.best[places], asked.commonness[places], worst], 1)
+    places = np.flatnonzero(asked.several)
+    of_query = word_rows([queries[place] for place in places.tolist()], words)
+    in_best = collection_words_in_best(collection, places, of_query, needed)
+    known = np.stack([asked.best[places], asked.commonness[places], *in_best], 1)
     counts, there = by_itself.matches.sum(1), np.asarray(asked.matches.any(1))[places]
     is_pair = places >= len(queries) - pairs
     two, both = (
-        np.array(
-            [(len(rows_of_words) == 2, counts[rows_of_words].min() >= PAIR_MATCHES) for rows_of_words in of_query], bool
-        )
-        .reshape(-1, 2)
-        .T
+        np.array([(len(rows) == 2, counts[rows].min() >= PAIR_MATCHES) for rows in of_query], bool).reshape(-1, 2).T
     )
     return [
         Presences(known, there & ~is_pair, ~asked.mentioned[places] & ~is_pair, 1.0, COST_OF_ABSENT),
         Presences(known, there & two & both & ~is_pair, ~there & both & is_pair, PAIR_WEIGHT, COST_OF_ABSENT),
     ]
+
+
+def word_rows(queries: Sequence[Tokens], words: Sequence[str]) -> list[list[int]]:
+    """For each query where its words are among all, the noun last."""
+    places = {word: place for place, word in enumerate(words)}
+    return [[places[word] for word in distinct_words(telling_words(query))] for query in queries]
+
+
+def needed_by(asked: Asked, words: Sequence[str], present: Threshold, lower_for: dict[str, float]) -> Floats:
+    """What the best pictures of single words need, `(words,)`."""
+    lower = np.array([lower_for.get(singular(word), 0.0) for word in words], np.float32)
+    return threshold(present, asked.best, asked.commonness, asked.several) - lower
+
+
+def collection_words_in_best(
+    collection: Collection, rows: NDArray[np.intp], of_query: Sequence[Sequence[int]], needed: Floats
+) -> WordsInBest:
+    """Of some queries of a collection.
+
+    Args:
+        rows: which queries.
+        of_query: the `word_rows` of each.
+        needed: what each word needs.
+    """
+    asked, by_itself = collection
+    count = best_count(asked.size, asked.size)
+    both = np.zeros((2, len(rows)), np.float32)
+    for index, (row, of_words) in enumerate(zip(rows.tolist(), of_query, strict=True)):
+        best = np.argpartition(-asked.scores[row], count - 1)[:count]
+        both[:, index] = words_in_best(by_itself.scores[list(of_words)][:, best], needed[list(of_words)])
+    worst, noun = both
+    return WordsInBest(worst, noun, asked.noun_commonness[rows])
 
 
 def fit_present(groups: Sequence[Presences]) -> Threshold:
@@ -264,45 +332,187 @@ def fit_present(groups: Sequence[Presences]) -> Threshold:
         raise DeixisError("there are too few validation pictures and phrases to calibrate on")
     model = LogisticRegression(C=1e6, max_iter=1000)
     model.fit(np.concatenate(table), np.concatenate(present), sample_weight=1000 * np.concatenate(weights))
-    slope, common, worst = model.coef_[0].tolist()
+    slope, common, worst, noun, noun_common = model.coef_[0].tolist()
     if slope <= 0:
         raise DeixisError("the model's scores do not separate phrases that pictures show from phrases that they do not")
     base = -float(model.intercept_[0]) / slope
-    return Threshold(base, commonness=-common / slope, worst_word=-worst / slope)
+    return Threshold(
+        base,
+        commonness=-common / slope,
+        worst_word=-worst / slope,
+        noun=-noun / slope,
+        noun_commonness=-noun_common / slope,
+    )
 
 
 def fit_end_for(collections: Sequence[Asked], queries: Sequence[Tokens], end: Threshold) -> dict[str, float]:
-    """By how much the end of the list is moved for single nouns that enough pictures match."""
-    near = np.exp(-0.5 * ((MOVED[:, None] - MOVED) / MOVED_NEAR) ** 2)
-    near /= near.sum(0)
+    """By how much the end of the list is moved for nouns and phrases that enough pictures match."""
     gains = defaultdict[str, NDArray[np.float64]](lambda: np.zeros(len(MOVED)))
     for asked in collections:
-        chosen = (asked.matches.sum(1) >= NOUN_MATCHES) & ~asked.several
+        chosen = asked.matches.sum(1) >= NOUN_MATCHES
         if not chosen.any():
             continue
-        nouns, table = asked.of(chosen), cut_table(asked.of(chosen))
-        ends = _end(end, nouns)
-        by_distance = np.stack([f1_at(table, nouns, ends + distance) for distance in MOVED], 1) @ near
+        by_distance = _f1_by_distance(asked.of(chosen), end)
         # Where the list of all nouns ends best is not their own doing: training pictures score higher.
         usual = float(MOVED[by_distance.mean(0).argmax()])
         for row, curve in zip(np.flatnonzero(chosen).tolist(), by_distance, strict=True):
-            gains[singular(queries[row][-1])] += np.interp(MOVED + usual, MOVED, curve)
-    moved = {
-        noun: float(MOVED[(gain - MOVED_COST * (MOVED / 0.2) ** 2).argmax()]) for noun, gain in sorted(gains.items())
+            gains[name_of(telling_words(queries[row]))] += np.interp(MOVED + usual, MOVED, curve)
+    return {name: _best_distance(gain, MOVED_COST) for name, gain in gains.items()}
+
+
+def fit_end_for_labels(asked: Asked, labels: Sequence[str], end: Threshold) -> dict[str, float]:
+    """The same for labels."""
+    by_distance = _f1_by_distance(asked, end, mentioned=1.0)
+    return {
+        name_of(telling_words(tokens_of(label))): _best_distance(curve, LABEL_COST)
+        for label, curve in zip(labels, by_distance, strict=True)
     }
-    return {noun: distance for noun, distance in moved.items() if distance}
+
+
+def _f1_by_distance(asked: Asked, end: Threshold, mentioned: float = MENTIONED) -> NDArray[np.float64]:
+    """F1 of each query if the end of its list is moved, `(queries, distances)`; smoothed."""
+    near = np.exp(-0.5 * ((MOVED[:, None] - MOVED) / MOVED_NEAR) ** 2)
+    table, ends = cut_table(asked, mentioned), _end(end, asked)
+    by_distance = np.stack([f1_at(table, asked, ends + distance) for distance in MOVED], 1)
+    return np.asarray(by_distance @ (near / near.sum(0)))
+
+
+def _best_distance(gain: NDArray[np.float64], cost: float) -> float:
+    return float(MOVED[(gain - cost * (MOVED / 0.2) ** 2).argmax()])
 
 
 def fit_lower(collections: Sequence[Asked], queries: Sequence[Tokens], present: Threshold) -> dict[str, float]:
-    """By how much the threshold is lower for nouns that would be called absent although many pictures match."""
+    """By how much the threshold must be lower, at least, for nouns that many pictures match to be called present.
+
+    Below 0: it could be higher.
+    """
     lower: dict[str, float] = {}
     for asked in collections:
         lack = threshold(present, asked.best, asked.commonness, asked.several) - asked.best
-        missed = (lack > -LOWER_MARGIN) & (asked.heads >= LOWER_MATCHES) & ~asked.several
-        for row in np.flatnonzero(missed).tolist():
-            noun = singular(queries[row][-1])
-            lower[noun] = max(lower.get(noun, 0.0), round(float(lack[row]) + LOWER_MARGIN, 4))
+        frequent = (asked.matches.sum(1) >= LOWER_MATCHES) & (asked.heads >= LOWER_MATCHES) & ~asked.several
+        for row in np.flatnonzero(frequent).tolist():
+            noun, least = singular(queries[row][-1]), round(float(lack[row]) + LOWER_MARGIN, 4)
+            lower[noun] = max(lower.get(noun, least), least)
     return dict(sorted(lower.items()))
+
+
+def fit_lower_of_labels(
+    collection: Collection,
+    labels: Sequence[str],
+    present: Threshold,
+    present_of_phrase: Threshold | None,
+    lower_for: dict[str, float],
+    random: np.random.Generator,
+) -> dict[str, float]:
+    """By how much the threshold is lower for labels that enough pictures show; for phrases with `present_of_phrase`.
+
+    Args:
+        lower_for: of single words.
+    """
+    asked, words = collection.asked, label_words(labels)
+    needed = needed_by(collection.words, words, present, lower_for)
+    lower: dict[str, float] = {}
+    for row, label in enumerate(labels):
+        if asked.matches[row].sum() < OWN_MATCHES or bool(asked.several[row]) != (present_of_phrase is not None):
+            continue
+        of_phrase = None
+        if present_of_phrase is not None:
+            of_phrase = OfPhrase(present_of_phrase, word_rows([tokens_of(label)], words)[0], needed)
+        lower[name_of(telling_words(tokens_of(label)))] = round(
+            lack_between(collection, row, present, random, of_phrase), 4
+        )
+    return lower
+
+
+class OfPhrase(NamedTuple):
+    """What `lack_between` needs for a phrase of several words."""
+
+    present: Threshold
+    #: Its `word_rows`, and what all words need.
+    words: list[int]
+    needed: Floats
+
+
+def lack_between(
+    collection: Collection, row: int, present: Threshold, random: np.random.Generator, phrase: OfPhrase | None = None
+) -> float:
+    """By how much a threshold has to be lower to be between collections without matches and with few.
+
+    Where the scores do not separate these, what many pictures match is called present.
+    """
+    query = collection.asked.of(np.arange(len(collection.asked.best)) == row)
+    matching, others = np.flatnonzero(query.matches[0]), np.flatnonzero(~query.matches[0])
+    lacks: dict[int, list[float]] = {0: [], DRAWN_MATCHES: [], LOWER_MATCHES: []}
+    for count in [*lacks] * DRAWS:
+        some = np.concatenate([random.permutation(matching)[:count], random.permutation(others)[: DRAWN_SIZE - count]])
+        drawn, in_best = _of_pictures(query, some), WordsInBest()
+        if phrase is not None:
+            both = Collection(drawn, _of_pictures(collection.words, some))
+            in_best = collection_words_in_best(both, np.zeros(1, np.intp), [phrase.words], phrase.needed)
+        moved = phrase.present if phrase is not None else present
+        needed = threshold(moved, drawn.best, drawn.commonness, drawn.several, in_best)
+        lacks[count].append(float((needed - drawn.best)[0]))
+    none, few, many = (float(np.mean(some)) for some in lacks.values())
+    return max(none + BETWEEN * (few - none), many + LOWER_MARGIN)
+
+
+def label_words(labels: Sequence[str]) -> list[str]:
+    return sorted({word for label in labels for word in telling_words(tokens_of(label))})
+
+
+def ask_labels(model: SearchModel, labelled: Labelled) -> Collection:
+    """Ask for labels and for their words."""
+    asked = [phrasing(label, model) for label in labelled.labels]
+    words = [phrasing(word, model) for word in label_words(labelled.labels)]
+    nothing = np.zeros((len(words), labelled.shown.shape[1]), bool)
+    return Collection(
+        _asked(asked, query_scores(model, asked, labelled.pictures), labelled.shown, labelled.shown),
+        _asked(words, query_scores(model, words, labelled.pictures), nothing, nothing),
+    )
+
+
+def ask_collections(
+    model: SearchModel,
+    pictures: Sequence[Pictures],
+    images: Sequence[Sequence[Image]],
+    queries: Sequence[Tokens],
+    words: Sequence[str],
+) -> list[Collection]:
+    """Ask queries and words of each collection; each text is embedded once."""
+    asked, single = [phrasing(" ".join(query), model) for query in queries], [(word,) for word in words]
+    of_words = [phrasing(word, model) for word in words]
+    scores = scores_of_collections(model, [*asked, *of_words], pictures)
+    collections = []
+    for both, own_images in zip(scores, images, strict=True):
+        nouns = caption_matches(own_images, [query[-1:] for query in queries])
+        matches, heads = caption_matches(own_images, queries), head_counts(own_images, queries)
+        word_matches = caption_matches(own_images, single)
+        collections.append(
+            Collection(
+                _asked(asked, both[: len(asked)], matches, nouns, heads),
+                _asked(of_words, both[len(asked) :], word_matches, word_matches),
+            )
+        )
+    return collections
+
+
+def _asked(
+    asked: Sequence[Phrasing],
+    scores: Floats,
+    matches: Bools,
+    nouns: Bools,
+    heads: NDArray[np.int64] | None = None,
+) -> Asked:
+    return Asked(
+        scores,
+        matches,
+        nouns,
+        np.zeros(len(asked), np.int64) if heads is None else heads,
+        mean_of_best(scores, scores.shape[1]),
+        np.array([phrase.commonness for phrase in asked], np.float32),
+        np.array([phrase.several for phrase in asked], bool),
+        np.array([phrase.noun_commonness for phrase in asked], np.float32),
+    )
 
 
 def alike_weights(first: Floats, others: Floats, bins: int = 10) -> NDArray[np.float64]:
@@ -400,14 +610,14 @@ def fit_without(collections: Sequence[Asked], end: Threshold) -> float:
     return WITHOUT[int(np.flatnonzero(right >= (1 - LOST) * right.max())[-1])]
 
 
-def cut_table(asked: Asked) -> NDArray[np.float64]:
+def cut_table(asked: Asked, mentioned: float = MENTIONED) -> NDArray[np.float64]:
     """F1 if the first 0, 1, … pictures of each query are called matches, `(queries, pictures + 1)`.
 
-    It is that of the matches that captions would mention if they mentioned all, 1 / `MENTIONED` times as many.
+    It is that of the matches that captions would mention if they mentioned all, 1 / `mentioned` times as many.
     """
     order = np.argsort(-asked.scores, 1, kind="stable")
     right = np.cumsum(np.take_along_axis(asked.matches, order, 1), 1)
-    f1 = 2 * right / (MENTIONED * np.arange(1, asked.size + 1) + asked.matches.sum(1, keepdims=True))
+    f1 = 2 * right / (mentioned * np.arange(1, asked.size + 1) + asked.matches.sum(1, keepdims=True))
     return np.concatenate([np.zeros((len(f1), 1)), f1], 1)
 
 
@@ -421,31 +631,22 @@ def _end(end: Threshold, asked: Asked) -> Floats:
     return threshold(end, asked.best, asked.commonness, asked.several)
 
 
-def ask(
-    model: SearchModel,
-    pictures: Pictures,
-    images: Sequence[Image],
-    queries: Sequence[Tokens],
-    count_heads: bool = True,
-) -> Asked:
-    """Ask queries of a collection and look up in the captions what matches."""
-    asked = [phrasing(" ".join(query), model) for query in queries]
-    scores = query_scores(model, asked, pictures)
-    return Asked(
-        scores,
-        caption_matches(images, queries),
-        caption_matches(images, [query[-1:] for query in queries]),
-        head_counts(images, queries) if count_heads else np.zeros(len(queries), np.int64),
-        mean_of_best(scores, len(images)),
-        np.array([asked_phrasing.commonness for asked_phrasing in asked], np.float32),
-        np.array([asked_phrasing.several for asked_phrasing in asked], bool),
-    )
-
-
-def query_scores(model: SearchModel, asked: Sequence[Phrasing], pictures: Pictures, batch: int = 256) -> Floats:
+def query_scores(model: SearchModel, asked: Sequence[Phrasing], pictures: Pictures) -> Floats:
     """`(queries, pictures)`, as search scores them."""
-    parts = [asked[start : start + batch] for start in range(0, len(asked), batch)]
-    return np.concatenate([embed_phrases(model, part).scores(pictures) for part in parts])
+    (scores,) = scores_of_collections(model, asked, [pictures])
+    return scores
+
+
+def scores_of_collections(
+    model: SearchModel, asked: Sequence[Phrasing], pictures: Sequence[Pictures], batch: int = 256
+) -> list[Floats]:
+    """The same of several collections, for which the queries are embedded once."""
+    parts: list[list[Floats]] = [[] for _ in pictures]
+    for start in range(0, len(asked), batch):
+        phrases = embed_phrases(model, asked[start : start + batch])
+        for own_parts, own_pictures in zip(parts, pictures, strict=True):
+            own_parts.append(phrases.scores(own_pictures))
+    return [np.concatenate(own_parts) for own_parts in parts]
 
 
 def caption_matches(images: Sequence[Image], queries: Sequence[Tokens]) -> Bools:

@@ -18,14 +18,15 @@ from deixis.search.collection import Collection
 from deixis.search.filters import Filter
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import (
+    WordsInBest,
     best_count,
     likelihoods,
     list_ends,
-    log_odds,
     mean_of_best,
+    ranked,
     threshold,
+    words_in_best,
     worst_met,
-    worst_word,
 )
 from deixis.search.spelling import suggestion
 from deixis.search.stores.exact import Ids
@@ -54,7 +55,7 @@ class Hit(NamedTuple):
 
 
 class Words(NamedTuple):
-    """The words of a query's phrases, each asked by itself."""
+    """The words of a query's phrases, each asked by itself; of a phrase, the noun is the last."""
 
     phrases: EmbeddedPhrases
     #: `(words,)`: the score that each needs to be there, and the term that it belongs to.
@@ -77,6 +78,8 @@ class Terms(NamedTuple):
     lower: NDArray[np.float32]
     #: What is added to where the list ends (`Relevance.end_for`).
     moved: NDArray[np.float32]
+    #: How common the noun is.
+    noun_commonness: NDArray[np.float32]
     #: The words of phrases of several words.
     words: Words | None = None
     #: Equal for terms that are alternatives; None if there are no alternatives.
@@ -175,37 +178,33 @@ class SearchEngine:
             examples: for each query the embedding of a picture that the results should resemble, or None.
         """
         asked = [self.phrasings(query) for query in queries]
-        texts, first = embed_phrases(self.model, [phrase for phrasings in asked for phrase in phrasings])
-        first = np.append(first, len(texts.embeddings))
+        words = [self._words_of(phrasings) for phrasings in asked]
+        # Phrases and their words together: a run of the text branch takes about as long for one text as for ten.
+        parts = embed_phrases(self.model, [phrase for part in (*asked, *words) for phrase in part]).split(
+            [len(part) for part in (*asked, *words)]
+        )
         relevance = self.model.relevance
-        terms, start = [], 0
-        for query, phrasings, example in zip(queries, asked, examples, strict=True):
-            first_rows = first[start : (start := start + len(phrasings)) + 1]
-            rows, words = texts.embeddings[first_rows[0] : first_rows[-1]], texts.words[first_rows[0] : first_rows[-1]]
-            first_rows = first_rows[:-1] - first_rows[0]
+        terms = []
+        for query, phrasings, example, embedded, word_phrasings, embedded_words in zip(
+            queries, asked, examples, parts[: len(asked)], words, parts[len(asked) :], strict=True
+        ):
+            (rows, text_words), first = embedded
             denied = np.repeat([False, True], [len(query.phrases), len(query.without)])
             alone = example is not None and not query.phrases
             if example is not None and alone:
-                rows, words = np.vstack([example, rows]), np.pad(words, ((1, 0), (0, 0), (0, 0)))
-                first_rows, denied = np.concatenate([[0], first_rows + 1]), np.concatenate([[False], denied])
+                rows, text_words = np.vstack([example, rows]), np.pad(text_words, ((1, 0), (0, 0), (0, 0)))
+                first, denied = np.concatenate([[0], first + 1]), np.concatenate([[False], denied])
                 phrasings = [Phrasing((), 0.0, False, ()), *phrasings]
             plain = Terms(
-                EmbeddedPhrases(Texts(rows, words), first_rows),
+                EmbeddedPhrases(Texts(rows, text_words), first),
                 denied,
-                np.array([asked_phrasing.commonness for asked_phrasing in phrasings], np.float32),
-                np.array([asked_phrasing.several for asked_phrasing in phrasings], bool),
-                np.array([bool(asked_phrasing.unknown) for asked_phrasing in phrasings], bool),
-                np.array(
-                    [relevance.lower_for.get(asked_phrasing.noun, 0.0) for asked_phrasing in phrasings], np.float32
-                ),
-                np.array(
-                    [
-                        0.0 if asked_phrasing.several else relevance.end_for.get(asked_phrasing.noun, 0.0)
-                        for asked_phrasing in phrasings
-                    ],
-                    np.float32,
-                ),
-                self._words(phrasings),
+                np.array([phrase.commonness for phrase in phrasings], np.float32),
+                np.array([phrase.several for phrase in phrasings], bool),
+                np.array([bool(phrase.unknown) for phrase in phrasings], bool),
+                np.array([relevance.lower_for.get(phrase.name, 0.0) for phrase in phrasings], np.float32),
+                np.array([relevance.end_for.get(phrase.name, 0.0) for phrase in phrasings], np.float32),
+                np.array([phrase.noun_commonness for phrase in phrasings], np.float32),
+                self._words(phrasings, word_phrasings, embedded_words),
                 _alternatives(query),
                 example,
                 alone,
@@ -213,23 +212,29 @@ class SearchEngine:
             terms.append(plain if example is None or alone else _beside(plain, example))
         return terms
 
-    def _words(self, phrasings: Sequence[Phrasing]) -> Words | None:
+    def _words_of(self, phrasings: Sequence[Phrasing]) -> list[Phrasing]:
         """The words of phrases, where the model judges phrases by them."""
-        present, of_phrase = self.model.relevance.present, self.model.relevance.present_of_phrase
-        parts = [(term, word) for term, phrase in enumerate(phrasings) for word in phrase.words if not phrase.unknown]
-        if of_phrase is None or not of_phrase.worst_word or not parts:
+        of_phrase = self.model.relevance.present_of_phrase
+        if of_phrase is None or not (of_phrase.worst_word or of_phrase.noun):
+            return []
+        return [phrasing(word, self.model) for phrase in phrasings if not phrase.unknown for word in phrase.words]
+
+    def _words(
+        self, phrasings: Sequence[Phrasing], words: Sequence[Phrasing], embedded: EmbeddedPhrases
+    ) -> Words | None:
+        if not words:
             return None
-        asked = [phrasing(word, self.model) for _, word in parts]
-        common, zero = (
-            np.array([asked_phrasing.commonness for asked_phrasing in asked], np.float32),
-            np.zeros(len(asked), np.float32),
-        )
-        needed = threshold(present, zero, common, zero > 0)
-        return Words(embed_phrases(self.model, asked), needed, np.array([term for term, _ in parts], np.intp))
+        common, zero = np.array([word.commonness for word in words], np.float32), np.zeros(len(words), np.float32)
+        terms = [term for term, phrase in enumerate(phrasings) if not phrase.unknown for _ in phrase.words]
+        relevance = self.model.relevance
+        lower = np.array([relevance.lower_for.get(word.name, 0.0) for word in words], np.float32)
+        needed = threshold(relevance.present, zero, common, zero > 0) - lower
+        return Words(embedded, needed, np.array(terms, np.intp))
 
     def phrasings(self, query: Query) -> list[Phrasing]:
         """How the wanted phrases are asked for, and then the denied ones."""
-        return [phrasing(text, self.model) for text in (*query.phrases, *query.without)]
+        wanted = [phrasing(text, self.model) for text in query.phrases]
+        return [*wanted, *(phrasing(text, self.model, excluded=True) for text in query.without)]
 
     def passing(self, only: Filter | None) -> Ids | None:
         """The pictures that pass a filter; None where there is no filter."""
@@ -301,9 +306,8 @@ class SearchEngine:
             ends = self._ends(terms, self._scores(terms, ids[:best]), ids[:best])
             ids = self._nearest_of(terms, within, CANDIDATES_OF_FILTER)
             scores = self._scores(terms, ids)
-        odds = log_odds(scores, ends, terms.denied, self.model.relevance.slope, terms.either)
-        order = np.argsort(-odds, kind="stable")
-        return Ranking(ids[order], odds[order])
+        order, odds = ranked(scores, ends, terms.denied, self.model.relevance, terms.either)
+        return Ranking(ids[order], odds)
 
     def _scores(self, terms: Terms, ids: Ids) -> Floats:
         """`(terms, pictures)`, by embeddings, cells and words."""
@@ -338,18 +342,17 @@ class SearchEngine:
             terms.denied,
             without_example,
             terms.lower,
-            self._worst_words(terms, by_words, ids),
+            self._words_in_best(terms, by_words, ids),
             terms.moved,
         )
         if terms.example_alone:
             ends[0] = relevance.alike
         return np.where(terms.unknown, np.float32(np.inf), ends)
 
-    def _worst_words(self, terms: Terms, scores: Floats, ids: Ids) -> NDArray[np.float32]:
-        """`(terms,)`: the `worst_word` of each; 0 for single words."""
-        worst = np.zeros(len(scores), np.float32)
+    def _words_in_best(self, terms: Terms, scores: Floats, ids: Ids) -> WordsInBest:
+        worst, noun = np.zeros((2, len(scores)), np.float32)
         if terms.words is None:
-            return worst
+            return WordsInBest(worst, noun, terms.noun_commonness)
         count = best_count(scores.shape[1], len(self.collection))
         for term in np.unique(terms.words.term).tolist():
             best = ids[np.argpartition(-scores[term], count - 1)[:count]]
@@ -357,8 +360,8 @@ class SearchEngine:
                 Pictures(self.collection.embeddings_of(best), self.collection.cells_of(best))
             )
             of_term = terms.words.term == term
-            worst[term] = worst_word(scores_of_best[of_term], terms.words.needed[of_term])
-        return worst
+            worst[term], noun[term] = words_in_best(scores_of_best[of_term], terms.words.needed[of_term])
+        return WordsInBest(worst, noun, terms.noun_commonness)
 
     def _hits(self, ranking: Ranking, count: int, only: Filter | None, example: str | Path | None = None) -> list[Hit]:
         """The first hits that pass a filter, without the example's own file."""
@@ -395,7 +398,7 @@ def example_terms(row: Floats) -> Terms:
     no = np.array([False])
     phrases = EmbeddedPhrases(whole_texts(row[None]), np.zeros(1, np.intp))
     zero = np.zeros(1, np.float32)
-    return Terms(phrases, no, zero, no, no, zero, zero, example=row, example_alone=True)
+    return Terms(phrases, no, zero, no, no, zero, zero, zero, example=row, example_alone=True)
 
 
 def _alternatives(query: Query) -> NDArray[np.intp] | None:

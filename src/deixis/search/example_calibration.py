@@ -82,6 +82,7 @@ def ask_with_examples(
         mean_of_best(scores, len(images)),
         np.array([phrasings[row].commonness for row in rows], np.float32),
         np.zeros(len(queries), bool),
+        np.array([phrasings[row].noun_commonness for row in rows], np.float32),
     )
 
 
@@ -123,5 +124,5 @@ def caption_nouns(images: Sequence[Image]) -> list[Counter[str]]:
     for (image_index, tokens), phrase_spans in zip(sentences, spans, strict=True):
         last = {tokens[end - 1] for start, end in phrase_spans if end > start}
         # Sorted, since the first of equally frequent nouns counts: the order of a set changes from run to run.
-        nouns[image_index].update(sorted({singular(word) for word in last - FUNCTION_WORDS - NUMBERS if is_name(word)}))
+        nouns[image_index].update(sorted({singular(word) for word in last if is_name(word)} - FUNCTION_WORDS - NUMBERS))
     return nouns
