@@ -152,6 +152,21 @@ def test_a_bundle_gets_another_captioner_while_it_searches_as_before(model: Bund
         export_bundle("deixis-base", tmp_path / "other", side=256)
 
 
+def test_a_bundle_that_sees_other_jpeg_files_has_indexes_of_its_own(model: BundleModel, tmp_path: Path) -> None:
+    export_bundle("deixis-base", tmp_path / "other", jpeg=20)
+    other = BundleModel(read_bundle(tmp_path / "other"))
+    assert other.identity != model.identity
+    noise = Pillow.fromarray(np.random.default_rng(0).integers(0, 256, (400, 500, 3), dtype=np.uint8))
+    grounder = bundle_grounder(other.bundle)
+    phrases = [("a", "dog")]
+    np.testing.assert_allclose(other.localize(noise, phrases).boxes, grounder.localize(noise, phrases).boxes, atol=0.5)
+    for own, usual in ((other, model), (other._captioner, model._captioner)):
+        assert np.abs(own.prepare(noise).astype(int) - usual.prepare(noise)).mean() > 5
+    # Small pictures are files of their size already.
+    small = noise.resize((300, 200))
+    assert np.array_equal(other.prepare(small), model.prepare(small))
+
+
 def test_a_picture_is_seen_once_for_all_questions(model: BundleModel, pictures: list[Pillow.Image]) -> None:
     seen = model.look(pictures[0])
     assert model.ground(seen, "a man") == model.ground(pictures[0], "a man")

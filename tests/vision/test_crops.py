@@ -73,3 +73,17 @@ def test_fit_keeps_aspect_and_cost() -> None:
         assert abs(np.log(fitted.width * fitted.height / 384**2)) < 0.12
     assert fit(Pillow.new("RGB", (5000, 3)), 128, 32).size == (256, 64)
     assert fit(Pillow.new("RGB", (1, 4000)), 16, 32).size == (32, 32)
+
+
+def test_a_larger_picture_is_squashed_to_a_jpeg_file_whose_colours_have_half_the_resolution() -> None:
+    stripes = np.zeros((80, 80, 3), np.uint8)
+    # Red and a grey that is as bright, in turns: of two columns one colour is left, and their brightness.
+    stripes[:, ::2], stripes[:, 1::2] = (200, 0, 0), (60, 60, 60)
+    picture = Pillow.fromarray(stripes)
+    squashed = np.asarray(squash(picture, 79, jpeg=90), int)
+    assert np.abs(squashed[..., 1] - squashed[..., 2]).max() < 30
+    reds = squashed[10:60, 10:60, 0] - squashed[10:60, 10:60, 1]
+    assert np.ptp(reds) < 40
+    assert np.ptp(np.asarray(squash(picture, 79), int)[10:60, 10:60, 0]) > 90
+    # A picture that is no larger is a small file already.
+    assert np.array_equal(np.asarray(squash(picture, 80, jpeg=90)), stripes)

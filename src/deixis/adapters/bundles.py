@@ -124,6 +124,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, FileRecord]
     #: Settings of the networks, as in their recipes: both towers, and the grounding network and captioner if present.
     towers: dict[str, Any]
+    #: The quality of the JPEG files that larger pictures are turned into first (`deixis.vision.crops.squash`); 0: none.
+    jpeg: Annotated[int, Meta(ge=0, le=100)] = 0
     grounding: dict[str, Any] | None = None
     captioner: dict[str, Any] | None = None
     #: Fitted by calibration; None if the bundle was not calibrated.
@@ -165,9 +167,10 @@ def open_bundle(name: str) -> Bundle | None:
     return read_bundle(Path(name.removeprefix(ONNX))) if name.startswith(ONNX) else None
 
 
-def preprocessing(side: int) -> dict[str, Any]:
+def preprocessing(side: int, jpeg: int = 0) -> dict[str, Any]:
     """How pictures are prepared for a tower, as an index records it."""
-    return {"resize": "squash", "side": side, "resampling": "bilinear", "at_least": 2 * side}
+    how: dict[str, Any] = {"resize": "squash", "side": side, "resampling": "bilinear", "at_least": 2 * side}
+    return {**how, "jpeg": jpeg} if jpeg else how
 
 
 def file_record(path: Path) -> FileRecord:

@@ -63,7 +63,8 @@ class OnnxCaptioner:
     def prepare(self, picture: Picture) -> Bytes:
         """The picture as bytes `(3, side, side)`."""
         resampling = Resampling[self.settings.resampling.upper()]
-        return np.asarray(squash(picture, self.settings.side, resampling)).transpose(2, 0, 1)
+        jpeg = self._run.bundle.manifest.jpeg
+        return np.asarray(squash(picture, self.settings.side, resampling, jpeg)).transpose(2, 0, 1)
 
     def describe(self, maps: Array, count: int) -> list[Description]:
         """At most `count` sentences about a picture, given as the backbone's map; scores are log probabilities."""

@@ -60,7 +60,8 @@ class OnnxGrounder:
         """Find and encode the regions of a picture."""
         side = self._settings.side
         shapes = dict.fromkeys(LEVELS, (1, ANY, ANY, ANY))
-        pyramid = self._run(self._backbone, {"pictures": squashed(picture, side)[None]}, shapes, side=side)
+        pixels = squashed(picture, side, self._run.bundle.manifest.jpeg)
+        pyramid = self._run(self._backbone, {"pictures": pixels[None]}, shapes, side=side)
         return self.look_at(picture.size, pyramid)
 
     def look_at(self, size: tuple[int, int], pyramid: Sequence[Array]) -> SeenRegions:

@@ -55,7 +55,7 @@ class OnnxModel(PreparedModel):
             manifest.name,
             manifest.weights_sha256,
             manifest.dim,
-            preprocessing(manifest.side),
+            preprocessing(manifest.side, manifest.jpeg),
             manifest.cells,
             manifest.cell_dim,
         )
@@ -68,7 +68,7 @@ class OnnxModel(PreparedModel):
         return {**super().hashes, "bundle_sha256": self._manifest.files[WEIGHTS].sha256}
 
     def prepare(self, picture: Picture) -> Bytes:
-        return squashed(picture, self._manifest.side)
+        return squashed(picture, self._manifest.side, self._manifest.jpeg)
 
     def embed_prepared(self, batch: Sequence[Bytes]) -> Pictures:
         return self._embed_maps(self._maps(np.stack(batch), self._manifest.side))

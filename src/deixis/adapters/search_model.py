@@ -178,9 +178,9 @@ def words_of(text: Text) -> Sequence[str]:
     return tokens
 
 
-def squashed(picture: Picture, side: int) -> Bytes:
-    """The whole picture resized to a square, bytes `(3, side, side)`, resampled as in training."""
-    return np.ascontiguousarray(np.asarray(squash(picture, side, BILINEAR)).transpose(2, 0, 1))
+def squashed(picture: Picture, side: int, jpeg: int = 0) -> Bytes:
+    """The whole picture resized to a square, bytes `(3, side, side)`, resampled as in training; `jpeg`: see `squash`."""
+    return np.ascontiguousarray(np.asarray(squash(picture, side, BILINEAR, jpeg)).transpose(2, 0, 1))
 
 
 def rounded(cells: Floats) -> Cells:

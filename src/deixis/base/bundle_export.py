@@ -63,23 +63,26 @@ def export_bundle(
     side: int | None = None,
     word_weight: float | None = None,
     caption_match: float = 0.0,
+    jpeg: int | None = None,
 ) -> Manifest:
     """Write finished runs as a bundle into the folder `out`.
 
     Args:
         run: of the kind `pictures` or `base`; or a bundle (`deixis-base`, `onnx:FOLDER`), whose networks and thresholds
-            for search stay as they are, so that indexes stay valid.
+            for search stay as they are, so that indexes stay valid unless `jpeg` is given.
         grounding: the run that grounds phrases; by default `run`, if it is of the kind `base`, or the bundle.
         captioner: the run that describes pictures; by default the bundle.
         name: of the bundle; by default that of the recipe.
         side: of pictures for search; by default as in training.
         word_weight: of words and cells relative to the embeddings; by default that of the recipe.
         caption_match: of the score of search, when sentences of the captioner are ranked.
+        jpeg: the quality of the JPEG files that larger pictures are turned into first (`deixis.vision.crops.squash`);
+            by default that of the bundle, or 0: none.
     """
     if (bundle := open_bundle(str(run))) is not None:
         if side is not None or word_weight is not None:
             raise DeixisError(f"{run}: the side and the word weight of a bundle stay as they are")
-        return _renewed(bundle, out, grounding, captioner, name, weights, caption_match)
+        return _renewed(bundle, out, grounding, captioner, name, weights, caption_match, jpeg)
     run = Path(run)
     model, recipe = read_model(run), read_recipe(run)
     if not isinstance(recipe, PictureRecipe):
@@ -103,6 +106,7 @@ def export_bundle(
         weights=weights,
         caption_side=recipe.model.side,
         caption_match=caption_match,
+        jpeg=jpeg or 0,
     )
 
 
@@ -114,8 +118,9 @@ def _renewed(
     name: str | None,
     weights: Weights,
     caption_match: float,
+    jpeg: int | None,
 ) -> Manifest:
-    """A bundle whose grounding and captioner come from other runs, if given."""
+    """A bundle whose grounding and captioner come from other runs, if given, or that sees other pictures."""
     manifest = bundle.manifest
     tower = bundle_tower(bundle)
     points = _grounder(grounding) if grounding or manifest.grounding is None else bundle_grounder(bundle)
@@ -134,7 +139,8 @@ def _renewed(
         thresholds=manifest.thresholds,
         caption_side=tower.side,
         caption_match=caption_match,
-        like=bundle.file(WEIGHTS),
+        jpeg=manifest.jpeg if jpeg is None else jpeg,
+        like=bundle.file(WEIGHTS) if jpeg is None else None,
     )
 
 
@@ -149,6 +155,7 @@ def write_bundle(
     thresholds: Relevance | None = None,
     caption_side: int | None = None,
     caption_match: float = 0.0,
+    jpeg: int = 0,
     like: Path | None = None,
 ) -> Manifest:
     """Write networks as a bundle.
@@ -156,7 +163,7 @@ def write_bundle(
     Args:
         weights_sha256: identifies the weights; if empty, the hash of their file.
         caption_side: of pictures for the captioner; by default that of the tower.
-        caption_match: as in `export_bundle`.
+        caption_match, jpeg: as in `export_bundle`.
         like: a file of weights in which those that are equal are stored already.
     """
     tower, points, speaks = networks.tower, networks.grounder, networks.captioner
@@ -181,6 +188,7 @@ def write_bundle(
         cells=tower.cell_count,
         cell_dim=tower.fine,
         files=records,
+        jpeg=jpeg,
         towers=msgspec.to_builtins(towers),
         grounding=None if points is None else msgspec.to_builtins(points.network.recipe),
         captioner=None if speaks is None else _settings(speaks, caption_side or tower.side, caption_match),

@@ -62,7 +62,7 @@ def bundle_grounder(bundle: Bundle, device: str = "cpu") -> GroundingModel:
     network = GroundingNetwork(recipe, trunk, len(words), word)
     _filled(network, bundle, "grounding.", network.proposer.backbone)
     network.eval().to(checked_device(device))
-    return GroundingModel(network, words)
+    return GroundingModel(network, words, jpeg=bundle.manifest.jpeg)
 
 
 def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionerModel:
@@ -86,10 +86,12 @@ class BundleCaptioner:
         self._tower.backbone.fuse()
         self._tower.to(self._device)
         self.settings = bundle_settings(bundle, bundle.manifest.captioner, CaptionerSettings)
+        self._jpeg = bundle.manifest.jpeg
 
     def prepare(self, picture: Picture) -> Bytes:
         """The picture as bytes `(3, side, side)`."""
-        squashed = squash(picture, self.settings.side, Resampling[self.settings.resampling.upper()])
+        resampling = Resampling[self.settings.resampling.upper()]
+        squashed = squash(picture, self.settings.side, resampling, self._jpeg)
         return np.array(squashed).transpose(2, 0, 1)
 
     @torch.inference_mode()

@@ -104,7 +104,7 @@ def finetune(
     vocabulary = with_words(before, training)
     recipe = msgspec.convert(base.manifest.towers, TowerRecipe)
     tower, texts = _towers(base, recipe, before, vocabulary)
-    looked = _look_at_all(tower.to(device), vocabulary, parts, training, general, device)
+    looked = _look_at_all(tower.to(device), vocabulary, parts, training, general, device, base.manifest.jpeg)
     backbone = tower.backbone
     del tower.backbone
     heads = Heads(tower, texts).to(device).eval()
@@ -135,6 +135,7 @@ def _look_at_all(
     training: TrainingSet,
     general: Corpus,
     device: torch.device,
+    jpeg: int,
 ) -> dict[str, Looked]:
     text = TokenIds(TextRecipe(kind="tokens", minimum_count=1), vocabulary)
     wanted = {
@@ -145,7 +146,7 @@ def _look_at_all(
         "general test": (general, general.split("test").images[:GENERAL]),
     }
     return {
-        name: look(tower, text, corpus, images, device, mirrored=name == "train")
+        name: look(tower, text, corpus, images, device, mirrored=name == "train", jpeg=jpeg)
         for name, (corpus, images) in wanted.items()
     }
 
@@ -198,6 +199,7 @@ def _write(
         weights_sha256="",
         weights=base.manifest.weights,
         thresholds=base.manifest.thresholds,
+        jpeg=base.manifest.jpeg,
     )
 
 

@@ -123,9 +123,10 @@ def look(
     device: torch.device,
     *,
     mirrored: bool,
+    jpeg: int,
 ) -> Looked:
-    """See pictures once with a tower's backbone."""
-    read = squashed_pictures(corpus, images, tower.side, Skipped())
+    """See pictures once with a tower's backbone; `jpeg` is the bundle's."""
+    read = squashed_pictures(corpus, images, tower.side, Skipped(), jpeg)
     if len(read.images) < LEAST:
         raise DeixisError(
             f"of {len(images)} captioned pictures of {corpus.name or 'the corpus'} {len(read.images)} can be read"

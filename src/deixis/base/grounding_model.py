@@ -60,10 +60,13 @@ class GroundingModel(Model):
         vocabulary: the words that it knows.
         mirror: `localize` looks at each picture once more from its mirror image: twice the time, a little more often
             right.
+        jpeg: of pictures, as in `deixis.vision.crops.squash`.
     """
 
-    def __init__(self, network: GroundingNetwork, vocabulary: Vocabulary, *, mirror: bool = False) -> None:
-        self.network, self.vocabulary, self.mirror = network, vocabulary, mirror
+    def __init__(
+        self, network: GroundingNetwork, vocabulary: Vocabulary, *, mirror: bool = False, jpeg: int = 0
+    ) -> None:
+        self.network, self.vocabulary, self.mirror, self._jpeg = network, vocabulary, mirror, jpeg
         self._mirrored = mirrored_words(vocabulary)
         self._fused = False
 
@@ -118,7 +121,7 @@ class GroundingModel(Model):
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             self._fused = True
         picture = as_picture(image)
-        pixels = normalize(squashed(picture, self.network.recipe.side)[None].to(self.device))
+        pixels = normalize(squashed(picture, self.network.recipe.side, self._jpeg)[None].to(self.device))
         output, pyramid = self.network.see(pixels.contiguous(memory_format=torch.channels_last))
         regions = self.network.propose(output)
         return SeenRegions(picture.size, regions, self.network.encode_regions(pyramid, regions))
@@ -136,7 +139,7 @@ class GroundingModel(Model):
         if not phrases:
             return Localized(np.zeros((0, 0, 4), np.float32), np.zeros((0, 0), np.float32))
         picture = as_picture(image)
-        pixels = squashed(picture, self.network.recipe.side)[None]
+        pixels = squashed(picture, self.network.recipe.side, self._jpeg)[None]
         answer, regions = self.answer(pixels, self.captions(phrases), mirror=self.mirror)
         real = regions.real[0]
         boxes = answer.boxes[0, :, real]

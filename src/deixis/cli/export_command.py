@@ -114,6 +114,15 @@ def base(
         float,
         typer.Option(min=0, help="Weight of the search score by which the captioner's sentences are ranked again."),
     ] = 0.0,
+    jpeg: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=100,
+            help="Turn larger pictures into JPEG files of this quality and of the input's size first; 0: do not.",
+            show_default="that of a bundle, or 0",
+        ),
+    ] = None,
     calibrate: CalibrateOption = None,
     pictures_in: PicturesIn = None,
     force: ForceFolder = False,
@@ -146,6 +155,7 @@ def base(
         side=side,
         word_weight=word_weight,
         caption_match=caption_match,
+        jpeg=jpeg,
     )
     _write(build, out, (calibrate, pictures_in), force, as_json, card)
 

@@ -62,8 +62,14 @@ class SquashedPictures:
     pixels: Tensor
 
 
-def squashed_pictures(corpus: Corpus, images: Iterable[Image], side: int, skipped: Skipped) -> SquashedPictures:
-    """Decode pictures in parallel. Those that cannot be read are recorded in `skipped` and left out."""
+def squashed_pictures(
+    corpus: Corpus, images: Iterable[Image], side: int, skipped: Skipped, jpeg: int = 0
+) -> SquashedPictures:
+    """Decode pictures in parallel. Those that cannot be read are recorded in `skipped` and left out.
+
+    Args:
+        jpeg: as in `deixis.vision.crops.squash`.
+    """
     images = tuple(images)
 
     def read(image: Image) -> tuple[tuple[int, int], Tensor] | InputError:
@@ -72,7 +78,7 @@ def squashed_pictures(corpus: Corpus, images: Iterable[Image], side: int, skippe
         except InputError as fault:
             return fault
         # If the corpus does not give the original size, the picture is taken to be the original.
-        return (image.width or picture.width, image.height or picture.height), squashed(picture, side)
+        return (image.width or picture.width, image.height or picture.height), squashed(picture, side, jpeg)
 
     pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8)
     readable: list[Image] = []

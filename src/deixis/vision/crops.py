@@ -5,6 +5,8 @@ Each is resampled once from the picture's pixels.
 
 from __future__ import annotations
 
+from io import BytesIO
+
 from PIL import Image as Pillow
 
 BICUBIC, BILINEAR = Pillow.Resampling.BICUBIC, Pillow.Resampling.BILINEAR
@@ -29,9 +31,19 @@ def ten_crops(
     return crops + [crop.transpose(Pillow.Transpose.FLIP_LEFT_RIGHT) for crop in crops]
 
 
-def squash(picture: Pillow.Image, side: int, resampling: Pillow.Resampling = BICUBIC) -> Pillow.Image:
-    """The whole picture resized to a square, whatever its aspect ratio."""
-    return picture.resize((side, side), resampling)
+def squash(picture: Pillow.Image, side: int, resampling: Pillow.Resampling = BICUBIC, jpeg: int = 0) -> Pillow.Image:
+    """The whole picture resized to a square, whatever its aspect ratio.
+
+    Args:
+        jpeg: a larger picture is turned into a JPEG file of this quality, of the square's size; 0: it is not. A
+            network that has learned from small JPEG files expects their colours, which have half the resolution.
+    """
+    square = picture.resize((side, side), resampling)
+    if not jpeg or max(picture.size) <= side:
+        return square
+    file = BytesIO()
+    square.save(file, "JPEG", quality=jpeg, subsampling="4:2:0")
+    return Pillow.open(file, formats=["JPEG"]).convert("RGB")
 
 
 def fit(picture: Pillow.Image, side: int, multiple: int, resampling: Pillow.Resampling = BICUBIC) -> Pillow.Image:

@@ -86,9 +86,9 @@ def normalize(pictures: Tensor) -> Tensor:
     return (pictures.float() - 127) / 128
 
 
-def squashed(picture: Pillow.Image, side: int) -> Tensor:
-    """The whole picture resized to a square, bytes `(3, side, side)`."""
-    return as_bytes(squash(picture, side, BILINEAR))
+def squashed(picture: Pillow.Image, side: int, jpeg: int = 0) -> Tensor:
+    """The whole picture resized to a square, bytes `(3, side, side)`; `jpeg` as in `squash`."""
+    return as_bytes(squash(picture, side, BILINEAR, jpeg))
 
 
 def make_anchors(side: int, cells: list[int], device: torch.device) -> Tensor:
