@@ -179,7 +179,7 @@ def words_of(text: Text) -> Sequence[str]:
 
 
 def squashed(picture: Picture, side: int, jpeg: int = 0) -> Bytes:
-    """The whole picture resized to a square, bytes `(3, side, side)`, resampled as in training; `jpeg`: see `squash`."""
+    """The whole picture resized to a square, bytes `(3, side, side)`, resampled as in training, or by a JPEG file."""
     return np.ascontiguousarray(np.asarray(squash(picture, side, BILINEAR, jpeg)).transpose(2, 0, 1))
 
 
