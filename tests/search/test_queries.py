@@ -59,7 +59,12 @@ def test_queries_are_taken_apart(text: str, phrases: list[str], without: list[st
         ("a man in a red or blue shirt", ["a man in a red shirt", "a man in a blue shirt"], [0, 0]),
         ("two or three dogs", ["two dogs", "three dogs"], [0, 0]),
         ("a dog on a beach or in the snow", ["a dog on a beach", "a dog in the snow"], [0, 0]),
+        ("a girl in red or blue", ["a girl in red", "a girl in blue"], [0, 0]),
+        ("dogs or cats in the snow", ["dogs in the snow", "cats in the snow"], [0, 0]),
+        ("a man or woman riding a horse", ["a man riding a horse", "woman riding a horse"], [0, 0]),
+        ("a car or a man riding a horse", ["a car", "a man riding a horse"], [0, 0]),
         # Nothing to choose from.
+        ("one or more dogs", ["one or more dogs"], []),
         ("a dog or", ["a dog"], []),
         ("or a dog", ["a dog"], []),
         ('"a dog or a cat"', ["a dog or a cat"], []),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from deixis.search.engine import Answer, SearchEngine
     from deixis.search.filters import Filter
 
-#: Pictures that `--open` opens at most, and that are listed where nothing matches.
-OPENED, CLOSEST = 10, 5
+#: Pictures that `--open` opens at most, that are listed where nothing matches, and by default.
+OPENED, CLOSEST, SHOWN = 10, 5, 20
 #: A minus and a word or a quoted phrase; not an option of one letter, its value behind it (-n5).
 _EXCLUDED = re.compile(r"""-(?:[^\W\d_][^\W\d]|")""")
 
@@ -34,7 +34,7 @@ NullOption = Annotated[bool, typer.Option("--null", "-0", help="End each path wi
 class ListOptions:
     """The options of commands that list pictures of an index."""
 
-    count: Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="Pictures at most.")] = 20
+    count: Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="Pictures at most.")] = SHOWN
     folder: Annotated[
         str,
         typer.Option(metavar="DIR", help="Only pictures below a folder, or a part of its path.", show_default=False),
@@ -351,7 +351,9 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
     if answer.absent:
         typer.echo(f"No match for {printable(what)}." + (" Closest pictures:" if answer.hits else ""))
     separated = answer.absent
-    for hit in answer.hits[:CLOSEST] if answer.absent else answer.hits:
+    # Where nothing matches, a few are enough, unless more were asked for.
+    few = answer.absent and options.count == SHOWN
+    for hit in answer.hits[:CLOSEST] if few else answer.hits:
         if not hit.relevant and not separated:
             typer.echo("Less likely:")
             separated = True

@@ -58,6 +58,9 @@ _ENDING = frozenset(("and", "but", "with", *_PLACES.split()))
 #: Words that "or" may stand between for what follows: "a red or blue car", "two or three dogs".
 _COLOURS = "black blue brown gold golden gray green grey orange pink purple red silver tan white yellow"
 _MODIFIERS = frozenset((*_COLOURS.split(), *_COUNTS.split(), "big", "large", "small", "old", "young"))
+#: Words after an "or" that separates nothing: "one or more dogs".
+_AMOUNTS = frozenset(("more", "less", "fewer", "so"))
+_ARTICLES = frozenset(("a", "an", "the"))
 #: Notices such as "a no parking sign" begin within so many words before one of these.
 _NOTICES, _NOTICE_WORDS = frozenset(("sign", "signs", "symbol")), 4
 
@@ -161,7 +164,7 @@ class _Sorter:
             self.denied.append(["people"] if lower == "nobody" else [])
         elif word == "AND" and not self.negation:
             self._begin()
-        elif lower == "or" and not self.negation:
+        elif lower == "or" and not self.negation and not _AMOUNTS.intersection(following[:1]):
             self.after_or = bool(self.last.words)
         elif not self.negation:
             self._add(word)
@@ -191,14 +194,27 @@ class _Sorter:
 
 
 def _complete(left: list[str], right: list[str]) -> None:
-    """Complete two alternatives: "a man in a red or blue shirt", "a dog on a beach or in the snow"."""
-    places = [index for index, word in enumerate(left) if word.lower() in _ENDING and index]
-    if left[-1].lower() in _MODIFIERS and right[0].lower() in _MODIFIERS and len(right) > 1:
+    """Complete two alternatives with what stands on one side and belongs to both.
+
+    "a man in a red or blue shirt", "a girl in red or blue", "a dog on a beach or in the snow", "a man or woman riding a
+    horse". With an article of its own the right side is complete: "a car or a man riding a horse".
+    """
+    left_details, right_details = _details(left), _details(right)
+    if left[-1].lower() in _MODIFIERS and right[0].lower() in _MODIFIERS:
         before, after = left[:-1], right[1:]
         left += after
         right[:0] = before
-    elif right[0].lower() in _ENDING and places:
-        right[:0] = left[: places[-1]]
+    elif right[0].lower() in _ENDING and left_details:
+        right[:0] = left[: left_details[-1]]
+    elif right_details and not left_details and right[0].lower() not in _ARTICLES:
+        left += right[right_details[0] :]
+
+
+def _details(words: Sequence[str]) -> list[int]:
+    """Where words begin that say where something is or what it does: "in the snow", "riding a horse"."""
+    return [
+        index for index, word in enumerate(words) if index and (word.lower() in _ENDING or word.lower().endswith("ing"))
+    ]
 
 
 def _number_word(word: str, following: Sequence[str]) -> str:
