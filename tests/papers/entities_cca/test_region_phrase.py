@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deixis.papers.entities_cca.reference import region_phrase_distance
 from deixis.papers.entities_cca.weighted_distance import weighted_distances
 from deixis.papers.two_branch.combined_distance import combined_distances
-from deixis.training.combining import region_phrase_distances
+from deixis.training.region_distances import region_phrase_distances
 
 
 @settings(max_examples=40)
