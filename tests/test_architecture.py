@@ -328,8 +328,8 @@ PUBLIC_NAMES = sorted(
     """
     open_corpus write_corpus join concat cut Corpus Image Caption Phrase Chain Box training_set TrainingSet FeatureStore
     load_model Model train evaluate Result metrics SearchEngine
-    NormalizedCCA TwoBranchEmbedding SimilarityNetwork ranking_loss HMLSTM ConceptsOrderNetwork
-    AlignmentNetwork Captioner
+    NormalizedCCA TwoBranchEmbedding SimilarityNetwork ranking_loss HMLSTM contrastive_loss ConceptsOrderNetwork
+    structured_ranking AlignmentNetwork max_margin Captioner
     DeixisError InputError LeakError CannotError __version__
     """.split()  # noqa: SIM905
 )

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from deixis.metrics.evaluation import evaluate
     from deixis.metrics.results import Result
     from deixis.model import Model
+    from deixis.papers.concepts_order.loss import structured_ranking
     from deixis.papers.concepts_order.network import ConceptsOrderNetwork
     from deixis.papers.dvsa.captioner import Captioner
+    from deixis.papers.dvsa.loss import max_margin
     from deixis.papers.dvsa.network import AlignmentNetwork
     from deixis.papers.entities_cca.cca import NormalizedCCA
+    from deixis.papers.hm_lstm.loss import contrastive_loss
     from deixis.papers.hm_lstm.network import HMLSTM
     from deixis.papers.two_branch.loss import ranking_loss
     from deixis.papers.two_branch.network import SimilarityNetwork, TwoBranchEmbedding
@@ -69,8 +72,11 @@ _HOMES = {
     "deixis.papers.two_branch.network": ("SimilarityNetwork", "TwoBranchEmbedding"),
     "deixis.papers.two_branch.loss": ("ranking_loss",),
     "deixis.papers.hm_lstm.network": ("HMLSTM",),
+    "deixis.papers.hm_lstm.loss": ("contrastive_loss",),
     "deixis.papers.concepts_order.network": ("ConceptsOrderNetwork",),
+    "deixis.papers.concepts_order.loss": ("structured_ranking",),
     "deixis.papers.dvsa.network": ("AlignmentNetwork",),
+    "deixis.papers.dvsa.loss": ("max_margin",),
     "deixis.papers.dvsa.captioner": ("Captioner",),
     "deixis.errors": ("CannotError", "DeixisError", "InputError", "LeakError"),
 }
@@ -101,13 +107,16 @@ __all__ = [
     "TwoBranchEmbedding",
     "__version__",
     "concat",
+    "contrastive_loss",
     "cut",
     "evaluate",
     "join",
     "load_model",
+    "max_margin",
     "metrics",
     "open_corpus",
     "ranking_loss",
+    "structured_ranking",
     "train",
     "training_set",
     "write_corpus",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 Array = NDArray[Any]
-REMEDY = "export the bundle again"
+REMEDY = "write its graphs again: deixis export upgrade"
 #: Graphs that read a few words, which is slower on two threads than on one.
 _SHORT = (TEXTS, PHRASES, CAPTION_STEP)
 #: Sessions that are kept open: all graphs, that of the backbone for a few sizes of batches.
