@@ -82,9 +82,10 @@ def _features(name: str, task: str) -> list[str]:
         return ["the pictures themselves"]
     if recipe.kind == "pictures":
         return ["tower"]
-    # The concept network has its own features.
+    # The concept network can have features of its own; the same ones are computed once.
     concepts = getattr(recipe, "concepts", "")
-    return [*_named(recipe.features), *(_features(concepts, task) if isinstance(concepts, str) and concepts else [])]
+    of_concepts = _features(concepts, task) if isinstance(concepts, str) and concepts else []
+    return list(dict.fromkeys([*_named(recipe.features), *of_concepts]))
 
 
 def _named(features: Any) -> list[str]:

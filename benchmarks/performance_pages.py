@@ -186,7 +186,7 @@ def launches() -> Iterator[str]:
         yield f"| {name} (`{kind['recipe']}`) | {' | '.join([before, *cells, *captured, later])} |"
     yield ""
     yield "A step without and with a CUDA graph (`launches.json`), before padding (`launches-unpadded.json`),"
-    yield "and with a graph in version 2 (`launches-version-2.json`, on a machine in use)."
+    yield "and with a graph in version 2 (`launches-version-2.json`, on a machine in use; HM-LSTM on an idle one)."
     yield "Computing and the time of a step are measured in different steps, so the GPU can be busy for more than 100%."
     yield from (f"{name}: {kind['note']}" for name, kind in result["kinds"].items() if "note" in kind)
 
