@@ -359,6 +359,8 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
             separated = True
         # Rounded down: what is no match is not shown as 0.50.
         typer.echo(f"{math.floor(100 * hit.score) / 100:6.2f}  {printable(shown(hit.path))}")
+    if len(answer.hits) == options.count and answer.hits[-1].relevant:
+        typer.echo("There may be more matches: raise --count.", err=True)
 
 
 def _print_unknown(answer: Answer) -> None:
