@@ -1,7 +1,8 @@
 """The leak guard: keeps the pictures that models are evaluated on, and their captions, out of training sets.
 
-All training code in Deixis takes a `TrainingSet`, which cannot contain such a picture. The guard works without the
-datasets, by hashes (`hash_photo_ids`), one per line, sorted:
+All training code in Deixis takes a `TrainingSet`, which cannot contain such a picture; only the thresholds of search
+(`deixis.search.calibration`) are fitted on validation pictures. The guard works without the datasets, by hashes
+(`hash_photo_ids`), one per line, sorted:
 
 - `held_out.txt`: the 2,000 photos of Flickr8k's dev and test splits, by Flickr id, the first part (up to `_`) of the
   names in `Flickr_8k.devImages.txt` and `Flickr_8k.testImages.txt`. 1,883 of them are in the training split of
