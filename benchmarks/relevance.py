@@ -27,7 +27,7 @@ from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.phrasing import phrasing
 from deixis.adapters.search_model import Floats
 from deixis.corpus import Image
-from deixis.search.bundle_calibration import drawn
+from deixis.search.bundle_calibration import drawn, fitted_on, validation_pictures
 from deixis.search.calibration import alike_weights, caption_matches, frequent_words, noun_phrases
 from deixis.search.engine import Ranking
 from deixis.text.plurals import singular
@@ -59,9 +59,11 @@ def measure(trial: Trial) -> dict[str, Any]:
         record[f"nouns, {asked.corpus.name}"] = judge_matches(
             all_odds(asked, nouns), caption_matches(asked.images, nouns), [noun for (noun,) in nouns], everyday(model)
         )
+        # Larger collections are filled with training pictures that no threshold was fitted on.
+        seen = {image.id for image in fitted_on(asked.corpus, validation_pictures(asked.corpus))}
         for size in SIZES:
             for draw in range(DRAWS if size == min(SIZES) else 1):
-                images, training = drawn(asked.corpus, asked.images, size, np.random.default_rng(draw))
+                images, training = drawn(asked.corpus, asked.images, size, np.random.default_rng(draw), seen)
                 some = trial.collection(asked.corpus, images, training)
                 absence += [{**each, "draw": draw} for each in judge_absence(some, model, other)]
     return {**record, "absence": absence}

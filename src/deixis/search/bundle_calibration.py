@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -47,13 +47,13 @@ def calibrate(
             whose captions the model has not read.
     """
     model, random = OnnxModel(read_bundle(folder)), np.random.default_rng(0)
-    images = [[image for image in corpus.split("val") if image.captions][:PICTURES] for corpus in corpora]
+    images = [validation_pictures(corpus) for corpus in corpora]
     training = [image for corpus in corpora for image in training_set(corpus).corpus]
     others = [training[index] for index in random.permutation(len(training))[:IMAGES]]
     queries = known_queries(model, model.vocabulary, [*images, others], random)
     counts, larger, pictures = list(map(len, images)), [], []
     for corpus, validation in zip(corpora, images, strict=True):
-        drawn_images, _ = drawn(corpus, validation, LARGER, np.random.default_rng(0))
+        drawn_images = fitted_on(corpus, validation)
         larger.append(drawn_images)
         pictures.append(_all_embedded(model, corpus, drawn_images, embed))
     labelled = None if boxes is None else labelled_pictures(model, boxes, embed)
@@ -100,12 +100,28 @@ def _all_embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image], emb
     return pictures
 
 
+def validation_pictures(corpus: Corpus) -> list[Image]:
+    return [image for image in corpus.split("val") if image.captions][:PICTURES]
+
+
+def fitted_on(corpus: Corpus, validation: Sequence[Image]) -> list[Image]:
+    """The collection that thresholds are fitted on: validation pictures, then training pictures."""
+    return drawn(corpus, validation, LARGER, np.random.default_rng(0))[0]
+
+
 def drawn(
-    corpus: Corpus, validation: Sequence[Image], size: int, random: np.random.Generator
+    corpus: Corpus,
+    validation: Sequence[Image],
+    size: int,
+    random: np.random.Generator,
+    apart_from: Container[str] = (),
 ) -> tuple[list[Image], int]:
-    """So many pictures of a split, and if that has too few, training pictures besides; how many these are."""
+    """So many pictures of a split, and if that has too few, training pictures besides; how many these are.
+
+    `apart_from`: ids of training pictures that are not taken.
+    """
     images = [validation[index] for index in random.permutation(len(validation))[:size]]
-    training = [image for image in training_set(corpus).corpus if image.captions]
+    training = [image for image in training_set(corpus).corpus if image.captions and image.id not in apart_from]
     more = [training[index] for index in random.permutation(len(training))[: size - len(images)]]
     return [*images, *more], len(more)
 
