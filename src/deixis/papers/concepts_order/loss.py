@@ -63,6 +63,10 @@ def structured_ranking(
         mismatch: `(texts, images)`, of `mismatched_pairs` or `mismatched_pictures`.
         margin: m.
         mask: `(texts,)` which texts count; None: all.
+
+    >>> images, owner = torch.eye(2), torch.tensor([0, 1])
+    >>> structured_ranking(images, images.flip(0), owner, ~torch.eye(2, dtype=torch.bool), margin=0.2)
+    tensor(4.8000)
     """
     scores = cosines(images, texts)
     matched = scores[owner, torch.arange(len(owner), device=owner.device)][:, None]

@@ -37,6 +37,10 @@ def max_margin(
 
     Returns:
         The loss, and its two parts by direction.
+
+    >>> scores = torch.tensor([[2.0, 1.5], [0.0, 3.0]])
+    >>> max_margin(scores, ~torch.eye(2, dtype=torch.bool), margin=1.0)[0]
+    tensor(0.2500)
     """
     matching, count = scores.diagonal(), row_count(scores, mask)
     parts = {

@@ -39,6 +39,10 @@ def contrastive_loss(visual: Tensor, texts: Tensor, contrast: Tensor, margin: fl
         visual, texts: v, h, `(pairs, d)` unit embeddings; row k of one matches row k of the other.
         contrast: `(pairs, pairs)` true at (k, l) where pair l is contrasted with pair k; symmetric.
         margin: m.
+
+    >>> pairs = torch.eye(3)
+    >>> contrastive_loss(pairs, pairs.roll(1, 0), ~torch.eye(3, dtype=torch.bool), margin=0.2)
+    tensor([2.8000, 2.8000, 2.8000])
     """
     scores = visual @ texts.T  # s(v_k, h_l)
     matching = scores.diagonal()[:, None]
