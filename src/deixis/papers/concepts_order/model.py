@@ -49,7 +49,7 @@ class ConceptsOrderModel(FeatureModel):
         super().__init__(device)
         self.network, self.text, self.predictor = network.eval().to(device), text, predictor
         self._uses_context, self._context = uses_context, context
-        self._speaker = speaker
+        self.speaker = speaker
         lacks = set() if predictor else {"concepts"}
         self.lacks = frozenset(lacks if network.generator else {*lacks, "describe", "log_likelihood"})
 
@@ -106,8 +106,8 @@ class ConceptsOrderModel(FeatureModel):
 
     def sources(self, images: Sequence[ImageFeatures]) -> tuple[Tensor | None, Tensor | None]:
         """Concepts and context, as the network takes them."""
-        if self._speaker:
-            return None, spoken_ids(self._speaker, images, self.text, self.network.longest).to(self._device)
+        if self.speaker:
+            return None, spoken_ids(self.speaker, images, self.text, self.network.longest).to(self._device)
         concepts = self._send(self.predictor.predict(images)) if self.predictor else None
         context = (
             self._send(np.stack([image.image[: self._context] for image in images])) if self._uses_context else None

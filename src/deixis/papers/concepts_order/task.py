@@ -369,6 +369,7 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
 
     def protocols(self, evaluation: Evaluation[ConceptsOrderRecipe]) -> Sequence[RunProtocol]:
         generated = [evaluate_generator] if evaluation.recipe.loss.generation else []
+        generated += [evaluate_speaker] if evaluation.recipe.speaker else []
         regions = [ground_truth_region_ranking] if evaluation.drawn_regions else []
         return [image_text_ranking, sentence_ranking, *generated, *regions, word_order]
 
@@ -389,6 +390,12 @@ def evaluate_generator(evaluation: Evaluation[Any]) -> Iterator[Result]:
     figures = read_model(evaluation.run).report.figures
     training = {name: figures[name] for name in ("perplexity",) if name in figures}
     yield msgspec.structs.replace(result, metrics={**result.metrics, "training": training})
+
+
+def evaluate_speaker(evaluation: Evaluation[Any]) -> Iterator[Result]:
+    """The sentences that represent the pictures ("ctx + sen") compared with people's captions."""
+    captions = tokens_of_captions(training_set(evaluation.corpus))
+    yield captioning(evaluation.model.speaker, evaluation.pictures, captions, **evaluation.details)
 
 
 def _filled(
