@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
+from deixis.base.grounding_boxes import FIRST_SHARPNESS, SLIGHT, by_coverage, moved, offsets_to
 from deixis.base.grounding_model import GroundingModel, empty_network, mirrored
 from deixis.base.grounding_network import Captions, GroundingRecipe, Regions
 from deixis.corpus.boxes import iou_matrix
@@ -23,6 +23,7 @@ from deixis.model import Mention
 from deixis.text.tokens import tokenize
 from deixis.text.vocabulary import PAD, Vocabulary
 from deixis.training.augmentation import mirrored_words
+from deixis.vision.box_tensors import pairwise_iou
 
 SMALL = GroundingRecipe(
     backbone="efficientnet-lite0",
@@ -132,7 +133,7 @@ def test_offsets_bring_a_box_to_another() -> None:
     torch.testing.assert_close(moved(boxes, torch.zeros(50, 4)), boxes)
 
 
-def test_the_best_score_comes_first_and_then_what_covers_most() -> None:
+def test_the_most_expected_box_comes_first_and_then_what_covers_most() -> None:
     """The first box given, k more by greed have at least 1 − 1/e of what the best k add (Nemhauser et al. 1978)."""
     generator = np.random.default_rng(0)
     passed = 0
@@ -149,7 +150,9 @@ def test_the_best_score_comes_first_and_then_what_covers_most() -> None:
             return float(chance[hit[list(chosen)].any(0)].sum())
 
         first = int(order[0])
-        assert first == logits.argmax()
+        powers = np.exp(FIRST_SHARPNESS * logits)
+        counted = np.maximum(iou_matrix(boxes, boxes) - SLIGHT, 0)
+        assert first == (counted @ powers).argmax()
         assert ranked[first] == pytest.approx(covered([first]), abs=1e-3)
         gains = [covered((first, other)) - covered([first]) for other in range(9)]
         assert gains[order[1]] == pytest.approx(max(gains), abs=1e-3)
@@ -164,12 +167,19 @@ def test_the_best_score_comes_first_and_then_what_covers_most() -> None:
     assert passed, "some second box should cover more than the first, or nothing holds the order"
 
 
-def test_whatever_the_sharpness_the_first_is_the_best_score() -> None:
+def test_whatever_the_sharpness_the_first_is_the_most_expected() -> None:
     generator = torch.Generator().manual_seed(0)
     boxes = torch.rand(20, 9, 2, 2, generator=generator).sort(2).values.flatten(2)
     scores = torch.randn(20, 9, generator=generator)
+    counted = (pairwise_iou(boxes, boxes) - SLIGHT).clamp(min=0)
+    expected = (counted @ (FIRST_SHARPNESS * scores).softmax(-1)[..., None]).squeeze(-1)
     for sharpness in (0.01, 1.0, 1e4):
-        assert torch.equal(by_coverage(boxes, scores, sharpness).argmax(-1), scores.argmax(-1))
+        assert torch.equal(by_coverage(boxes, scores, sharpness).argmax(-1), expected.argmax(-1))
+
+
+def test_several_boxes_on_one_thing_count_for_more_than_a_lone_one() -> None:
+    boxes = torch.tensor([[0.0, 0.0, 0.2, 0.2], [0.5, 0.5, 0.9, 0.9], [0.5, 0.5, 0.9, 0.88]])
+    assert by_coverage(boxes, torch.tensor([1.1, 1.0, 1.0]), 2.0).argmax() != 0
 
 
 def test_absent_regions_are_never_ranked() -> None:

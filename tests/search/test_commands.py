@@ -107,6 +107,22 @@ def test_many_queries_are_answered_line_by_line(deixis: Command, bundle: Path, p
     assert done.returncode == int(all(line.get("absent", True) for line in lines))
 
 
+@pytest.mark.parametrize(
+    ("words", "query"),
+    [
+        (["a", "dog", "-people"], "a dog -people"),
+        (["a red car", "snow"], '"a red car" snow'),
+        (["a beach", "-a red boat"], '"a beach" -"a red boat"'),
+        (["a street without cars"], "a street without cars"),
+    ],
+)
+def test_a_query_needs_no_quotes(deixis: Command, bundle: Path, pictures: Path, words: list[str], query: str) -> None:
+    deixis("index", pictures, "--model", f"onnx:{bundle}")
+    answer = json.loads(deixis("search", "-n2", *words, "--json", code=None).stdout)
+    assert answer == json.loads(deixis("search", "-n2", query, "--json", code=None).stdout)
+    assert answer["query"] == query
+
+
 def test_nothing_found_is_exit_code_1(deixis: Command, bundle: Path, pictures: Path) -> None:
     deixis("index", pictures, "--model", f"onnx:{bundle}")
     said = deixis("search", "zorblax", code=1).stdout.splitlines()

@@ -310,8 +310,8 @@ def test_two_branch_recipes_have_the_papers_numbers() -> None:
         widths = (1024, 512) if phrases else (2048, 512)
         assert recipe.model.image == (widths[:1] if linear else widths), name
         assert recipe.model.text == ((1024, 512) if lstm else recipe.model.image), name
-        # The paper has no dropout for phrases; validation pictures chose one for the embedding networks.
-        dropout = (0 if "similarity" in name else 0.3) if phrases else 0 if linear else 0.5
+        # The paper has no dropout for phrases; validation pictures chose one for both networks.
+        dropout = 0.3 if phrases else 0 if linear else 0.5
         assert recipe.model.dropout == dropout, name
         assert recipe.sampler.batch == (100 if phrases else 500), name
         # The paper's rates; that of the similarity network for phrases was chosen on validation pictures.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Intersection over union that makes a hit, and how many boxes are ranked by what they cover.
 HIT, RANKED = 0.5, 10
+#: As in `deixis.base.grounding_boxes`.
+FIRST_SHARPNESS, SLIGHT, LEAST = 1.5, 0.3, 1e-6
 #: Outputs of the backbone that grounding needs.
 LEVELS = ("level_8", "level_16", "level_32")
 
@@ -81,7 +83,7 @@ class OnnxGrounder:
         mentions = [phrase.mention for phrase in asked]
         boxes, logits = self._point(seen, mentions)
         several = plural_boxes(mentions, lambda singles: self._point(seen, singles))
-        best = logits.argmax(1)
+        best = most_expected(boxes, logits)
         size = np.array([*seen.size, *seen.size], np.float32)
         return [
             Grounding(
@@ -133,6 +135,33 @@ def _covered(boxes: Array, logits: Array, region: int) -> float:
     return float(powers[iou_matrix(boxes[[region]], boxes)[0] >= HIT].sum() / powers.sum())
 
 
+def most_expected(boxes: Array, logits: Array) -> Array:
+    """Of each phrase the region whose box has the largest expected overlap with the right one."""
+    regions: Array = _expected(*_overlaps(boxes), logits).argmax(-1)
+    return regions
+
+
+def _expected(inner: Array, outer: Array, logits: Array) -> Array:
+    overlap = np.maximum((inner / np.maximum(outer, 1e-9) - SLIGHT) / (1 - SLIGHT), 0).astype(logits.dtype)
+    expected: Array = (overlap @ _chances(logits, FIRST_SHARPNESS)[..., None])[..., 0]
+    return expected
+
+
+def _overlaps(boxes: Array) -> tuple[Array, Array]:
+    """Areas of the intersection and of the union of every two boxes of a phrase."""
+    low = np.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
+    high = np.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
+    inner = np.maximum(high - low, 0).prod(-1)
+    area = np.maximum(boxes[..., 2:] - boxes[..., :2], 0).prod(-1)
+    return inner, area[:, :, None] + area[:, None, :] - inner
+
+
+def _chances(logits: Array, sharpness: float) -> Array:
+    powers = np.exp(sharpness * (logits - logits.max(-1, keepdims=True)))
+    chances: Array = powers / powers.sum(-1, keepdims=True)
+    return chances
+
+
 def rank_by_coverage(boxes: Array, logits: Array, sharpness: float) -> Array:
     """`deixis.base.grounding_boxes.by_coverage` in NumPy, for boxes all of which are real.
 
@@ -145,13 +174,10 @@ def rank_by_coverage(boxes: Array, logits: Array, sharpness: float) -> Array:
         `(phrases, regions)`: the probability newly covered by each of the first `RANKED` boxes; below 0 for the rest,
         which are ranked by their own probability.
     """
-    powers = np.exp(sharpness * (logits - logits.max(-1, keepdims=True)))
-    chance: Array = powers / powers.sum(-1, keepdims=True)
-    low = np.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
-    high = np.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
-    inner = np.maximum(high - low, 0).prod(-1)
-    area = np.maximum(boxes[..., 2:] - boxes[..., :2], 0).prod(-1)
-    covers = (inner >= HIT * (area[:, :, None] + area[:, None, :] - inner)).astype(chance.dtype)
+    chance = _chances(logits, sharpness)
+    inner, outer = _overlaps(boxes)
+    covers = (inner >= HIT * outer).astype(chance.dtype)
+    first = _expected(inner, outer, logits)
     left = chance
     ranked: Array = chance - 2
     rows = np.arange(len(boxes))
@@ -159,7 +185,8 @@ def rank_by_coverage(boxes: Array, logits: Array, sharpness: float) -> Array:
     for turn in range(min(RANKED, logits.shape[1])):
         # The box's own chance decides between boxes that cover the same.
         gain = (covers @ left[..., None])[..., 0] + chance.dtype.type(1e-4) * chance
-        best = np.where(ranked >= 0, -np.inf, gain if turn else logits).argmax(-1)
+        gain = np.maximum(gain, 0 if turn else chance.dtype.type(LEAST))
+        best = np.where(ranked >= 0, -np.inf, gain if turn else first).argmax(-1)
         least = np.minimum(gain[rows, best], np.nextafter(least, chance.dtype.type(0)))
         ranked[rows, best] = least
         left = left * (1 - covers[rows, best])

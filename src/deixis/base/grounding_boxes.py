@@ -35,17 +35,26 @@ def offsets_to(boxes: Tensor, wanted: Tensor) -> Tensor:
     return torch.cat([(wanted_centre - centre) / size, (wanted_size / size).log()], -1)
 
 
+#: The first box is the one that overlaps the right one most, as an expectation over probabilities of this sharpness;
+#: an overlap counts from `SLIGHT` on.
+FIRST_SHARPNESS, SLIGHT = 1.5, 0.3
+#: The score of a first box that covers nothing, so that others can be below it.
+LEAST = 1e-6
+
+
 def by_coverage(boxes: Tensor, scores: Tensor, sharpness: float, *, threshold: float = 0.5, count: int = 10) -> Tensor:
     """Rank boxes so that a hit is likely among the first few, since neighbours share the probability of one thing.
 
-    The softmax of the scores is the chance that a region is the right one. The first box is that of the best score; the
-    next covers as much as it can (by overlapping others by the threshold of a hit) of the chance that is left, and so
-    on: the greedy solution of "the K boxes most likely to have a hit among them", with the first given.
+    The softmax of the scores is the chance that a region is the right one. The first box is the one with the largest
+    expected overlap with the right one, not that of the best score: several boxes of middling scores on one thing count
+    for more than a lone one. The next covers as much as it can (by overlapping others by the threshold of a hit) of the
+    chance that is left, and so on: the greedy solution of "the K boxes most likely to have a hit among them", with the
+    first given.
 
     Args:
         boxes: `(…, regions, 4)`.
         scores: `(…, regions)` logits.
-        sharpness: what logits are multiplied by; more trusts single regions more.
+        sharpness: what logits are multiplied by for all boxes after the first; more trusts single regions more.
         threshold: intersection over union that makes a hit.
         count: after so many the rest are ranked by their own probability.
 
@@ -58,14 +67,17 @@ def by_coverage(boxes: Tensor, scores: Tensor, sharpness: float, *, threshold: f
     high = torch.minimum(boxes[..., :, None, 2:], boxes[..., None, :, 2:])
     inner = (high - low).clamp(min=0).prod(-1)
     area = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
-    covers = (inner >= threshold * (area[..., :, None] + area[..., None, :] - inner)).to(chance.dtype)
+    outer = area[..., :, None] + area[..., None, :] - inner
+    covers = (inner >= threshold * outer).to(chance.dtype)
+    overlap = ((inner / outer.clamp(min=1e-9) - SLIGHT) / (1 - SLIGHT)).clamp(min=0).to(chance.dtype)
+    expected = (overlap @ (FIRST_SHARPNESS * scores).softmax(-1)[..., None]).squeeze(-1)
     left, ranked, absent = chance, chance - 2, scores == -math.inf
     least = torch.full_like(scores[..., :1], math.inf)
     for turn in range(min(count, scores.shape[-1])):
         # The box's own chance decides between boxes that cover the same.
-        gain = (covers @ left[..., None]).squeeze(-1) + 1e-4 * chance
+        gain = ((covers @ left[..., None]).squeeze(-1) + 1e-4 * chance).clamp(min=0 if turn else LEAST)
         best_score, best = (
-            (gain if turn else scores).masked_fill((ranked >= 0) | absent, -math.inf).max(-1, keepdim=True)
+            (gain if turn else expected).masked_fill((ranked >= 0) | absent, -math.inf).max(-1, keepdim=True)
         )
         least = torch.minimum(gain.gather(-1, best), torch.nextafter(least, torch.zeros_like(least)))
         # Where all boxes are ranked, the one found is ranked already.

@@ -98,12 +98,18 @@ def grounding_data(
     device: torch.device,
     skipped: Skipped,
     landmarks: Landmarks | None = None,
+    *,
+    jpeg: int = 0,
 ) -> GroundingData:
-    """Read the pictures that have a phrase with a box; those that cannot be read are noted in `skipped`."""
+    """Read the pictures that have a phrase with a box; those that cannot be read are noted in `skipped`.
+
+    Args:
+        jpeg: of pictures, as in `deixis.vision.crops.squash`.
+    """
     chosen = [image for image in images if gold_queries(image)[0]]
     if not chosen:
         raise DeixisError(f"corpus {corpus.name or '(unnamed)'} has no phrase with a box among these images")
-    read = squashed_pictures(corpus, chosen, side, skipped)
+    read = squashed_pictures(corpus, chosen, side, skipped, jpeg)
     if not read.images:
         raise DeixisError(f"none of these {len(chosen)} pictures can be read; {skipped}")
     return as_tensors(read, vocabulary, device, landmarks)

@@ -116,6 +116,8 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
     phrases: Annotated[int, Meta(ge=0)] = 0
     #: How often an epoch shows the pictures whose captions have phrases with boxes.
     repeats: Annotated[int, Meta(ge=1)] = 1
+    #: Whether larger pictures become JPEG files of this quality first, as those of the bundle do; 0: they do not.
+    jpeg: Annotated[int, Meta(ge=0, le=100)] = 0
     batch_size: Annotated[int, Meta(ge=1)] = 64
     #: Whether the model looks at a picture's mirror image too.
     mirror: bool = False
@@ -156,21 +158,16 @@ class GroundingKind(Kind[GroundingTraining]):
         if device.type == "cuda":
             # Shapes repeat, and depthwise convolutions differ much in speed between algorithms.
             torch.backends.cudnn.benchmark = True
+        read = partial(grounding_data, vocabulary=words, side=side, device=device, skipped=skipped, jpeg=recipe.jpeg)
         task = GroundingTask(
             grounder,
-            grounding_data(training.corpus, shown, words, side, device, skipped, landmarks),
-            grounding_data(corpus, validation, words, side, device, skipped),
+            read(training.corpus, shown, landmarks=landmarks),
+            read(corpus, validation),
             loss=recipe.loss,
             augmentation=recipe.augmentation,
             batch_size=recipe.batch_size,
             seed=recipe.seed,
-            expressions=(
-                grounding_data(
-                    corpus, [expressions.image for expressions in asked.values()], words, side, device, skipped
-                )
-                if asked
-                else None
-            ),
+            expressions=read(corpus, [expressions.image for expressions in asked.values()]) if asked else None,
             repeats={image.id: recipe.repeats for image in shown if image.id not in expressed},
             phrases=recipe.phrases,
         )
@@ -187,7 +184,7 @@ class GroundingKind(Kind[GroundingTraining]):
         width = len(weights["proposer.lateral.0.weight"])
         network = empty_network(recipe.model, len(vocabulary), proposer_width=width)
         network.load_state_dict(weights)
-        return GroundingModel(network.eval().to(device), vocabulary, mirror=recipe.mirror)
+        return GroundingModel(network.eval().to(device), vocabulary, mirror=recipe.mirror, jpeg=recipe.jpeg)
 
     def protocols(self, evaluation: Evaluation[GroundingTraining]) -> Sequence[RunProtocol]:
         return [partial(localize_mentions, regions=evaluation.recipe.model.regions)]

@@ -91,6 +91,8 @@ class PictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sampler: PictureSamplerRecipe = PictureSamplerRecipe()
     #: Begin with the word vectors that `text.vectors` names.
     word_vectors: bool = True
+    #: Whether larger pictures become JPEG files of this quality first, as those of a bundle do; 0: they do not.
+    jpeg: Annotated[int, Meta(ge=0, le=100)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,7 +186,7 @@ class PictureTask:
         return torch.from_numpy(ids).to(self.device), np.cumsum([0, *(len(image.captions) for image in lone)])
 
     def _read(self, corpus: Corpus, images: Sequence[Image], side: int) -> Captioned:
-        read = squashed_pictures(corpus, images, side, Skipped())
+        read = squashed_pictures(corpus, images, side, Skipped(), self.recipe.jpeg)
         if not any(image.captions for image in read.images):
             raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
         counts = [len(image.captions) for image in read.images]

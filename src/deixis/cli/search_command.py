@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Pictures that `--open` opens at most, that are listed where nothing matches, and by default.
 OPENED, CLOSEST, SHOWN = 10, 5, 20
 #: A minus and a word or a quoted phrase; not an option of one letter, its value behind it (-n5).
-_EXCLUDED = re.compile(r"""-(?:[^\W\d_][^\W\d]|")""")
+_EXCLUDED = re.compile(r"""-(?:[^\W\d_](?:[^\W\d]| )|")""")
 
 NullOption = Annotated[bool, typer.Option("--null", "-0", help="End each path with a zero byte, for `xargs -0`.")]
 
@@ -119,7 +119,9 @@ class ExcludingCommand(typer.core.TyperCommand):
 
 @_lists_pictures
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.", show_default=False)] = "",
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="QUERY", help="What to look for.", show_default=False)
+    ] = None,
     like: Annotated[
         Path | None, typer.Option(metavar="IMAGE", help="A picture that it should resemble.", show_default=False)
     ] = None,
@@ -151,7 +153,7 @@ def search(
 
     Example: deixis search 'two dogs playing in the snow -"people"' -n 5 --why boxes --open
     """
-    query = query.strip()
+    query = joined_query(words or [])
     if why is not None:
         from deixis.cli.output_files import check_free
 
@@ -180,6 +182,24 @@ def search(
         _open(shown[:OPENED])
     if answer.absent:
         raise typer.Exit(1)
+
+
+def joined_query(words: Sequence[str]) -> str:
+    """The query of a command line's arguments; the shell removed the quotes around those with spaces.
+
+    >>> joined_query(["a", "dog", "-people"])
+    'a dog -people'
+    >>> joined_query(["a red car", "snow", " -a blue boat"])
+    '"a red car" snow -"a blue boat"'
+    >>> joined_query(['a street without cars'])
+    'a street without cars'
+    """
+    words = [word.strip() for word in words if word.strip()]
+    return " ".join(_quoted(word) if len(words) > 1 and " " in word and '"' not in word else word for word in words)
+
+
+def _quoted(phrase: str) -> str:
+    return f'-"{phrase[1:].strip()}"' if phrase.startswith("-") else f'"{phrase}"'
 
 
 @_lists_pictures

@@ -88,9 +88,11 @@ class Localization:
     def as_dict(self, frequent: int = 24) -> dict[str, Any]:
         """All figures, with the rows of the `frequent` most frequent phrases, and of the 24 in the paper's Table 3.
 
-        With AP, `perfect_phrases` counts the phrases whose AP is 100, and says how often the most frequent one occurs.
+        With `frequent` 0 there are no rows of phrases. With AP, `perfect_phrases` counts the phrases whose AP is 100,
+        and says how often the most frequent one occurs.
         """
-        shown = {*list(self.by_phrase)[:frequent], *_phrases_of_table_3()}
+        shown = {*list(self.by_phrase)[:frequent], *_phrases_of_table_3()} if frequent else set()
+        by_phrase = {name: row.as_dict() for name, row in self.by_phrase.items() if name in shown}
         precise = [row for row in self.by_phrase.values() if row.ap_nms is not None]
         perfect = [row.instances for row in precise if row.ap_nms == 100]
         # The paper: 436 phrases, which occur seven times or less.
@@ -98,7 +100,7 @@ class Localization:
         return {
             "overall": self.overall.as_dict(),
             "by_type": {name: row.as_dict() for name, row in self.by_type.items()},
-            "by_phrase": {name: row.as_dict() for name, row in self.by_phrase.items() if name in shown},
+            **({"by_phrase": by_phrase} if shown else {}),
             "failures": self.failures,
             **(remark if precise else {}),
         }
