@@ -268,24 +268,20 @@ def concepts_ablation() -> Plot:
     ])  # fmt: skip
 
 
-#: Sizes of the learning curve with the beginning of their recipes' names: few pictures have more epochs.
-_CURVE = {1500: "curve-small-", 3000: "curve-small-", 6000: "curve-", 16000: "curve-", 42000: "curve-"}
-
-
 def concepts_curve() -> Plot:
-    """Mean recall by the number of training pictures; those above 6,000 are of COCO."""
+    """Mean recall by the number of training pictures; 10,000 of the 16,000 are COCO-mini's."""
     series = []
-    for label, recipe in (("context", "ctx"), ("context and generation", "ctx-gen")):
-        rows = {f"{size:,}": f"concepts-order/{start}{recipe}-{size}" for size, start in _CURVE.items()}
-        series.append(here(label, rows, RANKING, "mean_recall"))
-    return Plot("curves", "Generation as supervision, by the number of training pictures",
+    for label, recipe in (("context", "curve-ctx"), ("context and generation", "curve-ctx-gen")):
+        files = {size: f"concepts-order/{recipe}-seed0-{size}.{RANKING}" for size in (1500, 3000, 6000, 16000)}
+        series.append(Series(label, _there({f"{n:,}": installed(name, "mean_recall") for n, name in files.items()})))
+    return Plot("curves", "Generation as supervision, by the number of training pictures (one seed)",
                 "mean recall in percent", series, below="training pictures")  # fmt: skip
 
 
 def concepts_order() -> Plot:
     models = {"context": "centred-ctx", "+ generation": "centred-ctx-gen", "concepts + context": "centred-cnp-ctx",
               "concepts + context + generation": "centred-cnp-ctx-gen",
-              "the same, twins as negatives": "centred-cnp-ctx-gen-order",
+              "the same, uncentred, twins as negatives": "cnp-ctx-gen-order",
               "drawn scenes: context": "scenes-tuned-ctx",
               "drawn scenes: context, twins as negatives": "scenes-tuned-ctx-order",
               "drawn scenes: concepts + context, twins": "scenes-tuned-cnp-ctx-order"}  # fmt: skip
