@@ -300,8 +300,7 @@ def dvsa_ranking() -> Plot:
 
 def dvsa_alignment() -> Plot:
     protocol = "phrase-alignment"
-    models = {"BRNN": "dvsa/brnn", "DepTree": "dvsa/deptree", "DeFrag": "dvsa/defrag",
-              "BRNN, raw features": "dvsa/brnn-raw"}  # fmt: skip
+    models = {"BRNN": "dvsa/brnn", "DepTree": "dvsa/deptree", "DeFrag": "dvsa/defrag"}
     ways = {"word by word": "word_alignment", "best path (paper)": "alignment", "expected overlap": "shared_alignment"}
     blind = {name: result("dvsa/brnn", protocol, f"wordless.{key}") for name, key in
              (("largest proposal", "largest"), ("whole picture", "whole"))}  # fmt: skip
