@@ -195,10 +195,9 @@ def localization_types() -> Plot:
 
 
 def hm_lstm_curves() -> Plot:
-    models = {"mean vectors": "hm-lstm/mean-vector", "DVSA": "dvsa/brnn", "Tree-LSTM": "hm-lstm/tree-lstm",
-              "HM-LSTM": "hm-lstm/hm-lstm",
-              "HM-LSTM, Û = Ū + Δ": "hm-lstm/hm-lstm-separate-difference",
-              "HM-LSTM, fine-tuned backbone": "hm-lstm/hm-lstm-tuned"}  # fmt: skip
+    models = {"mean vectors": "hm-lstm/mean-vector-original", "DVSA": "dvsa/swept-brnn",
+              "chain": "hm-lstm/chain-lstm-20-epochs", "Tree-LSTM": "hm-lstm/tree-lstm-20-epochs",
+              "HM-LSTM, Û = Ū + Δ": "hm-lstm/hm-lstm-separate-difference"}  # fmt: skip
     paper = {cut.upper(): _printed_cell("hm-lstm/table1", "hm-lstm", f"text_to_image.{cut}") for cut in CUTS}
     return Plot("curves", "Sentence → picture retrieval on Flickr8k", "pictures found, percent", [
         *(recalls(label, recipe, RANKING, "text_to_image") for label, recipe in models.items()),
@@ -295,7 +294,7 @@ def concepts_order() -> Plot:
 
 def dvsa_ranking() -> Plot:
     rows = {"DeFrag": "defrag-ours", "DepTree": "deptree", "BRNN": "brnn"}
-    recipes = {"DeFrag": "dvsa/defrag", "DepTree": "dvsa/deptree", "BRNN": "dvsa/brnn"}
+    recipes = {"DeFrag": "dvsa/swept-defrag", "DepTree": "dvsa/swept-deptree", "BRNN": "dvsa/swept-brnn"}
     return Plot("dots", "Ranking by alignment scores on Flickr8k (supplement, Table 2)", "R@1 in percent", [
         _both(lambda metric: here(HERE, recipes, RANKING, metric)),
         _both(lambda metric: printed("dvsa/table2", rows, metric)),
@@ -304,8 +303,7 @@ def dvsa_ranking() -> Plot:
 
 def dvsa_alignment() -> Plot:
     protocol = "phrase-alignment"
-    models = {"BRNN": "dvsa/brnn", "DepTree": "dvsa/deptree", "DeFrag": "dvsa/defrag",
-              "BRNN, raw features": "dvsa/brnn-raw"}  # fmt: skip
+    models = {"BRNN": "dvsa/brnn", "DepTree": "dvsa/deptree", "DeFrag": "dvsa/defrag"}
     ways = {"word by word": "word_alignment", "best path (paper)": "alignment", "expected overlap": "shared_alignment"}
     blind = {name: result("dvsa/brnn", protocol, f"wordless.{key}") for name, key in
              (("largest proposal", "largest"), ("whole picture", "whole"))}  # fmt: skip
@@ -342,7 +340,7 @@ def dvsa_optimizers() -> Plot:
 # Beyond the papers, and all of them together
 
 _FIVE = {
-    "DVSA": "dvsa/brnn",
+    "DVSA": "dvsa/swept-brnn",
     "CCA, weighted distance": "entities-cca/table5/weighted-distance",
     "two-branch": "two-branch/sentences-bi",
     "concepts and order": "concepts-order/centred-cnp-ctx",

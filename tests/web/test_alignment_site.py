@@ -115,16 +115,16 @@ def test_captions_of_people_of_training_and_of_a_captioner_are_compared(
     text = (tmp_path / "captions.html").read_text("utf-8")
     shown = [unescape(line) for line in re.findall("<dd>(.*?)</dd>", text)]
     assert len(shown) == 3 * len(images)
-    training = list({tokens_of(caption) for image in training_set(corpus) for caption in image.captions})
-    written = {as_written(tokens) for tokens in training}
+    captions = [caption for image in training_set(corpus) for caption in image.captions]
+    training = list({tokens_of(caption) for caption in captions})
+    written = {as_written(caption.tokens): tokens_of(caption) for caption in captions}
     features = list(store_images(store, [image.id for image in images]))
     best = matcher.score(features, training).max(1)
     for number, image in enumerate(images):
         human, nearest, generated = shown[3 * number : 3 * number + 3]
         assert human == as_written(image.captions[0].tokens)
         assert nearest in written
-        found = [tokens for tokens in training if as_written(tokens) == nearest]
-        assert matcher.score([features[number]], found).max() == pytest.approx(best[number], rel=1e-5)
+        assert matcher.score([features[number]], [written[nearest]]).max() == pytest.approx(best[number], rel=1e-5)
         picture = read_picture(corpus, image)
         assert generated == f"<b>{picture.width} by {picture.height}</b>."
     assert "<b>" not in text

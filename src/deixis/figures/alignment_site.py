@@ -277,7 +277,8 @@ def compared_captions(
     aligner: Model, captioner: Model, corpus: Corpus, images: Sequence[Image], store: FeatureStore
 ) -> list[ComparedCaptions]:
     """Captions of each picture (Fig. 5 of the supplement); the training captions are those of the corpus."""
-    captions = list(dict.fromkeys(tokens_of(caption) for image in training_set(corpus) for caption in image.captions))
+    of_people = {tokens_of(caption): caption.tokens for image in training_set(corpus) for caption in image.captions}
+    captions = list(of_people)
     features = list(store_images(store, [image.id for image in images]))
     nearest = best_sentences(aligner, features, captions, 1)
     people = [image.captions[0].tokens if image.captions else () for image in images]
@@ -286,7 +287,7 @@ def compared_captions(
         pictures = [read_picture(corpus, image) for image in images[start : start + DESCRIBED]]
         generated += [descriptions[0].text for descriptions in captioner.describe_all(pictures)]
     return [
-        ComparedCaptions(as_written(human), as_written(captions[index]), as_written(text.split()))
+        ComparedCaptions(as_written(human), as_written(of_people[captions[index]]), as_written(text.split()))
         for human, (index,), text in zip(people, nearest, generated, strict=True)
     ]
 
@@ -306,7 +307,7 @@ and a generated one.</p>
 <main><ul class="grid compared">
 {listing}
 </ul></main>"""
-    return _document(f"Captions compared · {title}", title, body, "")
+    return _document(f"Captions compared · {title}", f"Captions compared: {title}", body, "")
 
 
 def _index_page(
