@@ -14,11 +14,12 @@ from PIL import Image as Pillow
 from deixis.adapters.bundles import BACKBONE, MANIFEST, OLD_VERSION, WEIGHTS, packaged_folder, read_bundle
 from deixis.adapters.onnx_captioner import beam_search as numpy_beam_search
 from deixis.adapters.onnx_grounding import rank_by_coverage
-from deixis.base.bundle_export import export_bundle
+from deixis.base.bundle_export import _with_settings, export_bundle
 from deixis.base.bundle_model import BundleModel
 from deixis.base.bundle_networks import BundleCaptioner, bundle_grounder
 from deixis.base.grounding_boxes import by_coverage
 from deixis.base.grounding_model import GroundingModel
+from deixis.base.grounding_network import GroundingRecipe
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.model import Mention
@@ -213,3 +214,13 @@ def test_a_bundle_of_the_version_before_says_how_to_convert_it(tmp_path: Path) -
     (tmp_path / MANIFEST).write_text(manifest)
     with pytest.raises(InputError, match=rf"convert it with `deixis export upgrade {tmp_path}`"):
         read_bundle(tmp_path)
+
+
+def test_settings_of_grounding_without_weights_can_be_changed() -> None:
+    recipe = GroundingRecipe(regions=100)
+    changed = _with_settings(recipe, ["regions=200", "overlap=0.55"])
+    assert (changed.regions, changed.overlap, changed.width) == (200, 0.55, recipe.width)
+    assert _with_settings(recipe, []) == recipe
+    for setting, message in (("width=9", "known: regions"), ("regions=many", "not a number"), ("regions=0", "regions")):
+        with pytest.raises(DeixisError, match=message):
+            _with_settings(recipe, [setting])

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from deixis.base.grounding_boxes import FIRST_SHARPNESS, SLIGHT, by_coverage, moved, offsets_to
+from deixis.base.grounding_boxes import FIRST_SHARPNESS, by_coverage, moved, offsets_to
 from deixis.base.grounding_model import GroundingModel, empty_network, mirrored
 from deixis.base.grounding_network import Captions, GroundingRecipe, Regions
 from deixis.corpus.boxes import iou_matrix
@@ -151,8 +151,7 @@ def test_the_most_expected_box_comes_first_and_then_what_covers_most() -> None:
 
         first = int(order[0])
         powers = np.exp(FIRST_SHARPNESS * logits)
-        counted = np.maximum(iou_matrix(boxes, boxes) - SLIGHT, 0)
-        assert first == (counted @ powers).argmax()
+        assert first == (iou_matrix(boxes, boxes) @ powers).argmax()
         assert ranked[first] == pytest.approx(covered([first]), abs=1e-3)
         gains = [covered((first, other)) - covered([first]) for other in range(9)]
         assert gains[order[1]] == pytest.approx(max(gains), abs=1e-3)
@@ -171,8 +170,7 @@ def test_whatever_the_sharpness_the_first_is_the_most_expected() -> None:
     generator = torch.Generator().manual_seed(0)
     boxes = torch.rand(20, 9, 2, 2, generator=generator).sort(2).values.flatten(2)
     scores = torch.randn(20, 9, generator=generator)
-    counted = (pairwise_iou(boxes, boxes) - SLIGHT).clamp(min=0)
-    expected = (counted @ (FIRST_SHARPNESS * scores).softmax(-1)[..., None]).squeeze(-1)
+    expected = (pairwise_iou(boxes, boxes) @ (FIRST_SHARPNESS * scores).softmax(-1)[..., None]).squeeze(-1)
     for sharpness in (0.01, 1.0, 1e4):
         assert torch.equal(by_coverage(boxes, scores, sharpness).argmax(-1), expected.argmax(-1))
 

@@ -39,7 +39,7 @@ from deixis.base.pictures_task import (
 )
 from deixis.base.text_tower import TowerRecipe
 from deixis.base.twin_data import TwinData, draw_twins, own_scores, twin_data, twin_loss
-from deixis.base.warm_start import start_from_bundle, start_words
+from deixis.base.warm_start import start_from_bundle
 from deixis.corpus import Corpus, Image, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
@@ -68,8 +68,8 @@ class GroundingPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     augmentation: Augmentation = Augmentation()
     #: Pictures of a batch whose phrases are grounded, of those with boxes.
     images: Annotated[int, Meta(ge=1)] = 32
-    #: Of the grounding in the whole loss; 0: it is validated, but does not learn.
-    weight: Annotated[float, Meta(ge=0)] = 0.5
+    #: Of the grounding in the whole loss.
+    weight: Annotated[float, Meta(gt=0)] = 0.5
     #: Expressions of a picture that are made from its labelled boxes ("the dog on the left"); 0: none.
     expressions: Annotated[int, Meta(ge=0)] = 0
     #: Captions of such a picture, at most, whose phrases name labelled objects.
@@ -101,8 +101,6 @@ class DeixisBaseRecipe(PictureRecipe, frozen=True, kw_only=True, forbid_unknown_
     twins: TwinPart = TwinPart()
     #: The bundle to begin with, as NAME@SHA-256 of its weights, which may be cut short; "": ImageNet weights alone.
     start: str = ""
-    #: Read the words of that bundle and no others, so that what is learned can replace parts of it.
-    keep_words: bool = False
 
     @property
     def learns_from_boxes(self) -> bool:
@@ -115,8 +113,6 @@ class DeixisBaseRecipe(PictureRecipe, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("model and grounding.model must have the same backbone and side: there is one pass")
         if not model.fine:
             raise ValueError("model.fine must be 1 at the least")
-        if self.keep_words and not self.start:
-            raise ValueError("keep_words needs a start, whose words they are")
 
 
 class DeixisBaseTask(PictureTask):
@@ -200,8 +196,6 @@ class DeixisBaseTask(PictureTask):
 
     def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
         """The words of the training captions, and those of expressions and false captions, however rare."""
-        if self.recipe.keep_words:
-            return TokenIds(self.recipe.text, start_words(self.recipe.start))
         captions = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
         captions_of = {image.id: {tokens_of(caption) for caption in image.captions} for image in training}
         made_captions = [
@@ -272,7 +266,7 @@ class DeixisBaseTask(PictureTask):
     ) -> Loss | None:
         part = self.recipe.grounding
         boxed = np.flatnonzero(self._boxed[batch.rows] >= 0)
-        if not len(boxed) or not part.weight:
+        if not len(boxed):
             return None
         # Those with annotated phrases first; always as many, so that shapes repeat.
         phrased = self._phrased[batch.rows[boxed]]

@@ -6,7 +6,7 @@ A run of the kind `pictures` or `base` gives both towers. Grounding comes from a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from deixis.base.bundle_graphs import Networks, write_graphs
 from deixis.base.bundle_model import bundle_words
 from deixis.base.bundle_networks import bundle_captioner, bundle_grounder, bundle_texts, bundle_tower
 from deixis.base.grounding_model import GroundingModel
+from deixis.base.grounding_network import GroundingRecipe
 from deixis.base.pictures_task import PictureRecipe, load_text_tower
 from deixis.base.text_tower import TowerRecipe
 from deixis.errors import DeixisError
@@ -50,6 +51,8 @@ from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.tower import PictureTower
 
 CPU = torch.device("cpu")
+#: Settings of grounding that no weight depends on.
+FREE_SETTINGS = ("regions", "candidates", "overlap", "samples", "sharpness")
 
 
 def export_bundle(
@@ -64,6 +67,7 @@ def export_bundle(
     word_weight: float | None = None,
     caption_match: float = 0.0,
     jpeg: int | None = None,
+    grounding_set: Sequence[str] = (),
 ) -> Manifest:
     """Write finished runs as a bundle into the folder `out`.
 
@@ -78,11 +82,12 @@ def export_bundle(
         caption_match: of the score of search, when sentences of the captioner are ranked.
         jpeg: the quality of the JPEG files that larger pictures are turned into first (`deixis.vision.crops.squash`);
             by default that of the bundle, or 0: none.
+        grounding_set: `NAME=VALUE` of settings of grounding (`FREE_SETTINGS`), in place of those of training.
     """
     if (bundle := open_bundle(str(run))) is not None:
         if side is not None or word_weight is not None:
             raise DeixisError(f"{run}: the side and the word weight of a bundle stay as they are")
-        return _renewed(bundle, out, grounding, captioner, name, weights, caption_match, jpeg)
+        return _renewed(bundle, out, grounding, captioner, name, weights, caption_match, jpeg, grounding_set)
     run = Path(run)
     model, recipe = read_model(run), read_recipe(run)
     if not isinstance(recipe, PictureRecipe):
@@ -94,6 +99,7 @@ def export_bundle(
     points = _grounder(run if grounding is None and isinstance(recipe, DeixisBaseRecipe) else grounding)
     if points is not None:
         points.network.proposer.backbone.fuse()
+        points.network.recipe = _with_settings(points.network.recipe, grounding_set)
     tower = trained_tower(run, recipe)
     tower.side = side or tower.side
     networks = Networks(tower, texts, features.vocabulary, points, _captioner(captioner, tower.dim))
@@ -119,6 +125,7 @@ def _renewed(
     weights: Weights,
     caption_match: float,
     jpeg: int | None,
+    grounding_set: Sequence[str],
 ) -> Manifest:
     """A bundle whose grounding and captioner come from other runs, if given, or that sees other pictures."""
     manifest = bundle.manifest
@@ -128,6 +135,7 @@ def _renewed(
     tower.backbone.fuse()
     if points is not None:
         points.network.proposer.backbone.fuse()
+        points.network.recipe = _with_settings(points.network.recipe, grounding_set)
     del tower.backbone._fc
     return write_bundle(
         out,
@@ -229,6 +237,23 @@ def trained_tower(run: Path, recipe: PictureRecipe) -> PictureTower:
     # The ImageNet classifier is not used.
     del tower.backbone._fc
     return tower
+
+
+def _with_settings(recipe: GroundingRecipe, settings: Sequence[str]) -> GroundingRecipe:
+    """The recipe with settings given as `NAME=VALUE`."""
+    changed: dict[str, object] = msgspec.to_builtins(recipe)
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in FREE_SETTINGS:
+            raise DeixisError(f"{setting!r} is no setting of grounding to change; known: {', '.join(FREE_SETTINGS)}")
+        try:
+            changed[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            raise DeixisError(f"{setting!r}: the value is not a number") from None
+    try:
+        return msgspec.convert(changed, GroundingRecipe)
+    except msgspec.ValidationError as fault:
+        raise DeixisError(f"{', '.join(settings)}: {fault}") from None
 
 
 def _grounder(run: Path | None) -> GroundingModel | None:

@@ -35,9 +35,8 @@ def offsets_to(boxes: Tensor, wanted: Tensor) -> Tensor:
     return torch.cat([(wanted_centre - centre) / size, (wanted_size / size).log()], -1)
 
 
-#: The first box is the one that overlaps the right one most, as an expectation over probabilities of this sharpness;
-#: an overlap counts from `SLIGHT` on.
-FIRST_SHARPNESS, SLIGHT = 1.5, 0.3
+#: The first box is the one that overlaps the right one most, as an expectation over probabilities of this sharpness.
+FIRST_SHARPNESS = 1.5
 #: The score of a first box that covers nothing, so that others can be below it.
 LEAST = 1e-6
 
@@ -69,7 +68,7 @@ def by_coverage(boxes: Tensor, scores: Tensor, sharpness: float, *, threshold: f
     area = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
     outer = area[..., :, None] + area[..., None, :] - inner
     covers = (inner >= threshold * outer).to(chance.dtype)
-    overlap = ((inner / outer.clamp(min=1e-9) - SLIGHT) / (1 - SLIGHT)).clamp(min=0).to(chance.dtype)
+    overlap = (inner / outer.clamp(min=1e-9)).to(chance.dtype)
     expected = (overlap @ (FIRST_SHARPNESS * scores).softmax(-1)[..., None]).squeeze(-1)
     left, ranked, absent = chance, chance - 2, scores == -math.inf
     least = torch.full_like(scores[..., :1], math.inf)

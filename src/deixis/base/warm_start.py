@@ -61,11 +61,6 @@ def start_from_bundle(
     measure_batch_norms(module.tower.backbone, pictures)
 
 
-def start_words(name: str) -> Vocabulary:
-    """The words of a bundle's text branch; `name` is as in `start_from_bundle`."""
-    return bundle_words(_open(name), VOCABULARY)
-
-
 def start_grounder(name: str, recipe: GroundingRecipe, seed: int) -> GroundingModel:
     """A bundle's grounding network, its words and its backbone in a network of this recipe.
 

@@ -123,6 +123,15 @@ def base(
             show_default="that of a bundle, or 0",
         ),
     ] = None,
+    grounding_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Change a setting of grounding that no weight depends on (regions, candidates, overlap, samples, "
+            "sharpness); may be repeated.",
+            show_default="as in training",
+        ),
+    ] = None,
     calibrate: CalibrateOption = None,
     pictures_in: PicturesIn = None,
     force: ForceFolder = False,
@@ -156,6 +165,7 @@ def base(
         word_weight=word_weight,
         caption_match=caption_match,
         jpeg=jpeg,
+        grounding_set=grounding_set or (),
     )
     _write(build, out, (calibrate, pictures_in), force, as_json, card)
 
