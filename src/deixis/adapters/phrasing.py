@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from deixis.adapters.search_model import Floats, Pictures, SearchModel, Texts, scores
 from deixis.text.plurals import plural, singular
 from deixis.text.tokens import has_content, tokens_of
-from deixis.text.vocabulary import Vocabulary
+from deixis.text.vocabulary import SPECIALS, Vocabulary
 
 #: Words that a noun phrase may begin with and that do not say what is meant.
 DETERMINERS = frozenset(("a", "an", "the", "some"))
@@ -54,6 +54,8 @@ PEOPLE_IN_SCENES = ("people walking", "people standing")
 _PEOPLE = frozenset(("anybody", "anyone", "everybody", "everyone", "human", "somebody", "someone"))
 #: The share of running text from which on a word counts as common.
 COMMON = 0.00035
+#: A word is rare if the model has read it hardly more often than this.
+RARE = 100
 
 
 class Phrasing(NamedTuple):
@@ -75,6 +77,9 @@ class Phrasing(NamedTuple):
     noun_commonness: float = 0.0
     #: The words that say what is meant, the noun in the singular.
     name: str = ""
+    #: How rare its rarest word is, from 0 to 1, and what this word usually scores (`Relevance.usual`).
+    rarity: float = 0.0
+    usual: float = 0.0
 
 
 def phrasing(phrase: str, model: SearchModel, *, excluded: bool = False) -> Phrasing:
@@ -110,7 +115,18 @@ def phrasing(phrase: str, model: SearchModel, *, excluded: bool = False) -> Phra
         tuple(distinct_words(telling)) if len(telling) > 1 else (),
         math.log1p((counts[-1] if counts else 0) / max(1, vocabulary.total) / COMMON),
         name_of(telling),
+        math.exp(-min(counts, default=0) / RARE),
+        usual_score(telling[counts.index(min(counts))], model) if counts else 0.0,
     )
+
+
+def usual_score(word: str, model: SearchModel) -> float:
+    """What a word usually scores; 0 where that is not known."""
+    usual, vocabulary = model.relevance.usual, model.known_words
+    if not usual or vocabulary is None:
+        return 0.0
+    place = vocabulary.encode([word])[0] - len(SPECIALS)
+    return int(np.frombuffer(usual, np.int8)[place]) / 100 if 0 <= place < len(usual) else 0.0
 
 
 def telling_words(tokens: Sequence[str]) -> list[str]:
