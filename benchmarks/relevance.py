@@ -10,6 +10,8 @@ phrases    noun phrases of the collection's own captions; and of the other corpu
            collection's captions do not have in either number
 words      frequent words that at least three pictures' captions have, and those that none has
 rare words rarer nouns, which the model hardly knows, that two captions of a picture have, and those that none has
+pairs      phrases of two words ("red bus"), and such words that the captions have apart, but in no caption together; five
+           pictures at least have each of the words
 
 With as many absent as present queries, `precision_of_absent` is how often "absent" is right, `right` how often either
 answer is; `right_equally_common` weights the queries so that absent ones are as common words as present ones. Where a
@@ -25,11 +27,11 @@ import numpy as np
 from photo_collections import Bools, Collection, Trial
 
 from deixis.adapters.onnx_model import OnnxModel
-from deixis.adapters.phrasing import phrasing
+from deixis.adapters.phrasing import phrasing, telling_words
 from deixis.adapters.search_model import Floats
 from deixis.corpus import Image, training_set
 from deixis.search.bundle_calibration import drawn, fitted_on, validation_pictures
-from deixis.search.calibration import alike_weights
+from deixis.search.calibration import PAIR_MATCHES, alike_weights, modified_pairs
 from deixis.search.caption_queries import caption_matches, frequent_words, noun_phrases, rare_words
 from deixis.search.engine import Ranking
 from deixis.text.plurals import singular
@@ -152,6 +154,7 @@ def judge_absence(
             [word for word, shown in zip(rare, there, strict=True) if shown],
             [word for word in rare if singular(word[0]) not in mentioned],
         ),
+        "pairs": caption_pairs(asked.images, own),
     }
     record = []
     for kind, queries in kinds.items():
@@ -180,6 +183,20 @@ def judge_absence(
             }
         )
     return record
+
+
+def caption_pairs(
+    images: Sequence[Image], phrases: Sequence[tuple[str, ...]]
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Pairs of a modifier and a noun that some caption has, and others that none has."""
+    together = sorted({tuple(words) for phrase in phrases if len(words := telling_words(phrase)) == 2})
+    pairs = [*together, *modified_pairs(together, np.random.default_rng(0))]
+    words = sorted({(word,) for pair in pairs for word in pair})
+    counts = dict(zip(words, caption_matches(images, words).sum(1).tolist(), strict=True))
+    frequent = [pair for pair in pairs if min(counts[word,] for word in pair) >= PAIR_MATCHES]
+    there = caption_matches(images, frequent).any(1).tolist()
+    shown, known = set(together), list(zip(frequent, there, strict=True))
+    return [pair for pair, _ in known if pair in shown], [pair for pair, has in known if not has]
 
 
 def caption_nouns(model: OnnxModel, images: Sequence[Image]) -> list[tuple[str, ...]]:

@@ -56,6 +56,8 @@ _PEOPLE = frozenset(("anybody", "anyone", "everybody", "everyone", "human", "som
 COMMON = 0.00035
 #: A word is rare if the model has read it hardly more often than this.
 RARE = 100
+#: Words from this rarity on are hardly known: read about 70 times or less.
+HARDLY_KNOWN = 0.5
 
 
 class Phrasing(NamedTuple):
@@ -77,9 +79,11 @@ class Phrasing(NamedTuple):
     noun_commonness: float = 0.0
     #: The words that say what is meant, the noun in the singular.
     name: str = ""
-    #: How rare its rarest word is, from 0 to 1, and what this word usually scores (`Relevance.usual`).
+    #: How rare its rarest word is, from 0 to 1, and what this word usually scores (`Relevance.usual`); 0 if unknown.
     rarity: float = 0.0
     usual: float = 0.0
+    #: The words that the model has hardly read.
+    rare: tuple[str, ...] = ()
 
 
 def phrasing(phrase: str, model: SearchModel, *, excluded: bool = False) -> Phrasing:
@@ -115,18 +119,25 @@ def phrasing(phrase: str, model: SearchModel, *, excluded: bool = False) -> Phra
         tuple(distinct_words(telling)) if len(telling) > 1 else (),
         math.log1p((counts[-1] if counts else 0) / max(1, vocabulary.total) / COMMON),
         name_of(telling),
-        math.exp(-min(counts, default=0) / RARE),
-        usual_score(telling[counts.index(min(counts))], model) if counts else 0.0,
+        *_rarest(telling, model),
     )
 
 
-def usual_score(word: str, model: SearchModel) -> float:
-    """What a word usually scores; 0 where that is not known."""
-    usual, vocabulary = model.relevance.usual, model.known_words
-    if not usual or vocabulary is None:
-        return 0.0
-    place = vocabulary.encode([word])[0] - len(SPECIALS)
-    return int(np.frombuffer(usual, np.int8)[place]) / 100 if 0 <= place < len(usual) else 0.0
+def word_rarity(word: str, vocabulary: Vocabulary) -> float:
+    """How rare a word is, from 0 to 1, by how often the model has read it in either number."""
+    return math.exp(-_count(word, vocabulary) / RARE)
+
+
+def _rarest(words: Sequence[str], model: SearchModel) -> tuple[float, float, tuple[str, ...]]:
+    """`Phrasing.rarity`, `usual` and `rare`, of words for which it is known what they usually score."""
+    usual, vocabulary = np.frombuffer(model.relevance.usual, np.int8), model.known_words
+    if vocabulary is None or len(usual) != len(vocabulary.words):
+        return 0.0, 0.0, ()
+    scores = {word: usual[vocabulary.encode([word])[0] - len(SPECIALS)] / 100 for word in words if word in vocabulary}
+    rarities = {word: word_rarity(word, vocabulary) for word, score in scores.items() if score}
+    rarest = max(rarities, key=rarities.__getitem__, default="")
+    rare = tuple(word for word, rarity in rarities.items() if rarity >= HARDLY_KNOWN)
+    return rarities.get(rarest, 0.0), float(scores.get(rarest, 0.0)), rare
 
 
 def telling_words(tokens: Sequence[str]) -> list[str]:

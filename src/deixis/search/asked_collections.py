@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.phrasing import Phrasing, embed_phrases, phrasing, telling_words
+from deixis.adapters.phrasing import HARDLY_KNOWN, Phrasing, embed_phrases, phrasing, telling_words
 from deixis.adapters.search_model import Floats, Pictures, SearchModel
 from deixis.corpus import Image
 from deixis.search.caption_queries import Bools, Tokens, caption_matches, head_counts
@@ -17,8 +17,6 @@ from deixis.text.tokens import tokens_of
 
 #: Pictures of the smaller collection that is drawn from a corpus.
 SMALLER = 200
-#: Words from this rarity on (`Phrasing`) are rare: the model has read them about 70 times or less.
-RARE_WORD = 0.5
 
 
 class Asked(NamedTuple):
@@ -79,7 +77,7 @@ def ask_collections(
     asked, single = [phrasing(" ".join(query), model) for query in queries], [(word,) for word in words]
     of_words = [phrasing(word, model) for word in words]
     scores = scores_of_collections(model, [*asked, *of_words], pictures)
-    rare = np.flatnonzero([not phrase.several and phrase.rarity >= RARE_WORD for phrase in asked])
+    rare = np.flatnonzero([not phrase.several and phrase.rarity >= HARDLY_KNOWN for phrase in asked])
     collections = []
     for both, own_images in zip(scores, images, strict=True):
         nouns = caption_matches(own_images, [query[-1:] for query in queries])

@@ -26,12 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.adapters.bundles import Relevance, Threshold
-from deixis.adapters.phrasing import distinct_words, name_of, phrasing, telling_words
+from deixis.adapters.phrasing import HARDLY_KNOWN, distinct_words, name_of, phrasing, telling_words, word_rarity
 from deixis.adapters.search_model import Floats, Pictures, SearchModel
 from deixis.corpus import Image
 from deixis.errors import DeixisError
 from deixis.search.asked_collections import (
-    RARE_WORD,
     SMALLER,
     Asked,
     Collection,
@@ -168,8 +167,11 @@ def usual_scores(
     everything = Pictures(*map(np.concatenate, zip(*parts, strict=True)))
     drawn = random.permutation(len(everything.embeddings))[:USUAL_PICTURES]
     words = model.known_words.words
-    asked = [(place, phrasing(word, model)) for place, word in enumerate(words) if is_name(word)]
-    asked = [(place, phrase) for place, phrase in asked if phrase.rarity >= LEAST_RARITY and not phrase.unknown]
+    asked = [
+        (place, phrasing(word, model))
+        for place, word in enumerate(words)
+        if is_name(word) and word_rarity(word, model.known_words) >= LEAST_RARITY
+    ]
     usual = np.zeros(len(words), np.int8)
     if asked:
         scores = query_scores(model, [phrase for _, phrase in asked], Pictures(*(field[drawn] for field in everything)))
@@ -222,7 +224,7 @@ class Presences(NamedTuple):
 def single_words(collection: Collection) -> list[Presences]:
     """Words that the model knows well, and rare ones."""
     asked = collection.asked.of(~collection.asked.known.several)
-    counts, absent, rare = asked.matches.sum(1), ~asked.mentioned, asked.known.rarity >= RARE_WORD
+    counts, absent, rare = asked.matches.sum(1), ~asked.mentioned, asked.known.rarity >= HARDLY_KNOWN
     # A word of few captions need not mean what a query means by it; for a rare one, more would be too many.
     known_well = Presences(asked, WordsInBest(), (counts >= WORD_MATCHES) & ~rare, absent & ~rare, equally_common=True)
     return [known_well, Presences(asked, WordsInBest(), (counts > 0) & rare, absent & rare, RARE_WEIGHT, COST_OF_RARE)]

@@ -107,6 +107,8 @@ class Answer(NamedTuple):
     unknown: list[str]
     #: The query with known words in their place, where there are some like them.
     suggestion: str = ""
+    #: Words that the model has hardly read: it is wrong about them more often than about others.
+    rare: Sequence[str] = ()
 
     @property
     def absent(self) -> bool:
@@ -121,6 +123,7 @@ class Answer(NamedTuple):
             "absent": self.absent,
             "unknown_words": self.unknown,
             "suggestion": self.suggestion,
+            "rare_words": list(self.rare),
         }
 
 
@@ -381,10 +384,14 @@ class SearchEngine:
         row: Floats = self.model.embed_prepared([self.model.prepare(picture)]).embeddings[0]
         return row
 
-    def unknown(self, query: Query) -> tuple[list[str], str]:
-        """The words of a query that the model has never seen, and the query with known words in their place."""
-        words = list(dict.fromkeys(word for asked_phrasing in self.phrasings(query) for word in asked_phrasing.unknown))
-        return words, suggestion(query.text, words, self.model.known_words)
+    def unknown(self, query: Query) -> tuple[list[str], str, list[str]]:
+        """The words of a query that the model has never seen, the query with known words in their place, rare words."""
+        phrasings = self.phrasings(query)
+        words, rare = (
+            list(dict.fromkeys(word for group in groups for word in group))
+            for groups in ([phrase.unknown for phrase in phrasings], [phrase.rare for phrase in phrasings])
+        )
+        return words, suggestion(query.text, words, self.model.known_words), rare
 
 
 def example_terms(row: Floats) -> Terms:
