@@ -39,15 +39,15 @@ from deixis.search.bundle_calibration import calibrate
 
 #: The module, the constant and the values that are tried; the first run changes nothing.
 CHANGES: tuple[tuple[ModuleType, str, Sequence[Any]], ...] = (
-    (calibration, "COST_OF_RARE", (1.0, 0.5, 0.1)),
-    (calibration, "RARE_WEIGHT", (0.0, 1.0)),
-    (calibration, "PAIR_WEIGHT", (0.0, 0.3, 1.0)),
-    (calibration, "LOWER_MARGIN", (0.0,)),
-    (calibration, "BETWEEN", (0.2, 0.5)),
-    (list_end_calibration, "MENTIONED", (0.57, 1.0)),
-    (list_end_calibration, "MOVED_COST", (0.1, 0.4)),
-    (list_end_calibration, "LABEL_COST", (0.01, 0.2)),
+    (calibration, "PAIR_WEIGHT", (0.3, 1.0, 0.0)),
+    (calibration, "COST_OF_RARE", (0.1, 1.0)),
+    (calibration, "BETWEEN", (0.5,)),
+    (list_end_calibration, "MENTIONED", (1.0,)),
+    (list_end_calibration, "MOVED_COST", (0.4,)),
+    (list_end_calibration, "LABEL_COST", (0.2,)),
     (list_end_calibration, "LOST", (0.15,)),
+    (calibration, "LOWER_MARGIN", (0.0,)),
+    (calibration, "RARE_WEIGHT", (1.0,)),
     (thresholds, "BEST_SHARE", (0.015,)),
 )
 KINDS = ("phrases", "words", "rare words", "pairs")
@@ -76,7 +76,7 @@ def main() -> None:
                 "about": "Constants of calibration, each changed alone; fitted and measured on validation pictures",
                 "constants": {constant: getattr(changed, constant) for changed, constant, _ in CHANGES},
                 "rows": rows,
-                "command": "python benchmarks/calibration_choices.py FLICKR8K COCO_MINI --boxes-of CORPUS --work FOLDER",
+                "command": "python benchmarks/calibration_choices.py FLICKR8K COCO_MINI --boxes-of CORPUS --work DIR",
                 "versions": versions(),
             }
             write_report(record, options.json)
@@ -94,7 +94,8 @@ def measured(
         boxes = open_corpus(options.boxes_of, pictures=options.pictures_in)
         calibrate(bundle, trial.corpora, trial.embeddings.of, boxes)
         trial = trial_of(options, bundle)
-        relevance.SIZES, relevance.DRAWS = (200, 1000), 1
+        relevance.SIZES = (200, 1000)  # type: ignore[assignment]
+        relevance.DRAWS = 1
         found = relevance.measure(trial)
         excluded = without.measure(trial)
     finally:

@@ -10,8 +10,8 @@ phrases    noun phrases of the collection's own captions; and of the other corpu
            collection's captions do not have in either number
 words      frequent words that at least three pictures' captions have, and those that none has
 rare words rarer nouns, which the model hardly knows, that two captions of a picture have, and those that none has
-pairs      phrases of two words ("red bus"), and such words that the captions have apart, but in no caption together; five
-           pictures at least have each of the words
+pairs      phrases of two words ("red bus"), and such words that the captions have apart, but in no caption together; at
+           least five pictures have each of the words
 
 With as many absent as present queries, `precision_of_absent` is how often "absent" is right, `right` how often either
 answer is; `right_equally_common` weights the queries so that absent ones are as common words as present ones. Where a
@@ -143,7 +143,7 @@ def judge_absence(
     own, others = (noun_phrases(vocabulary, images) for images in (asked.images, other))
     words: list[tuple[str, ...]] = [(word,) for word in frequent_words(vocabulary)]
     matching = dict(zip(words, caption_matches(asked.images, words).sum(1).tolist(), strict=True))
-    there = caption_matches(asked.images, rare, captions=2).any(1).tolist()
+    there = np.asarray(caption_matches(asked.images, rare, captions=2).any(1))
     kinds: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         "phrases": (own, [phrase for phrase in others if singular(phrase[-1]) not in mentioned]),
         "words": (
@@ -151,7 +151,7 @@ def judge_absence(
             [word for word in words if singular(word[0]) not in mentioned],
         ),
         "rare words": (
-            [word for word, shown in zip(rare, there, strict=True) if shown],
+            [word for word, shown in zip(rare, there.tolist(), strict=True) if shown],
             [word for word in rare if singular(word[0]) not in mentioned],
         ),
         "pairs": caption_pairs(asked.images, own),
@@ -191,11 +191,11 @@ def caption_pairs(
     """Pairs of a modifier and a noun that some caption has, and others that none has."""
     together = sorted({tuple(words) for phrase in phrases if len(words := telling_words(phrase)) == 2})
     pairs = [*together, *modified_pairs(together, np.random.default_rng(0))]
-    words = sorted({(word,) for pair in pairs for word in pair})
-    counts = dict(zip(words, caption_matches(images, words).sum(1).tolist(), strict=True))
-    frequent = [pair for pair in pairs if min(counts[word,] for word in pair) >= PAIR_MATCHES]
-    there = caption_matches(images, frequent).any(1).tolist()
-    shown, known = set(together), list(zip(frequent, there, strict=True))
+    words = sorted({word for pair in pairs for word in pair})
+    counts = dict(zip(words, caption_matches(images, [(word,) for word in words]).sum(1).tolist(), strict=True))
+    frequent = [pair for pair in pairs if min(counts[word] for word in pair) >= PAIR_MATCHES]
+    there = np.asarray(caption_matches(images, frequent).any(1))
+    shown, known = set(together), list(zip(frequent, there.tolist(), strict=True))
     return [pair for pair, _ in known if pair in shown], [pair for pair, has in known if not has]
 
 

@@ -42,8 +42,9 @@ class Asked(NamedTuple):
         """Whether any caption of the collection mentions the noun."""
         return np.asarray(self.nouns.any(1))
 
-    def of(self, chosen: Bools | slice) -> Asked:
-        return Asked(*(field[chosen] for field in self[:-1]), self.known.rows(chosen))
+    def of(self, chosen: Bools | NDArray[np.intp] | slice) -> Asked:
+        scores, matches, nouns, heads, best, known = self
+        return Asked(scores[chosen], matches[chosen], nouns[chosen], heads[chosen], best[chosen], known.rows(chosen))
 
 
 class Collection(NamedTuple):

@@ -160,12 +160,10 @@ def usual_scores(
     """
     if model.known_words is None:
         return b""
-    parts = [
-        Pictures(*(field[count if len(field) > count else 0 :] for field in own))
-        for own, count in zip(pictures, counts, strict=True)
-    ]
-    everything = Pictures(*map(np.concatenate, zip(*parts, strict=True)))
-    drawn = random.permutation(len(everything.embeddings))[:USUAL_PICTURES]
+    firsts = [count if len(own.embeddings) > count else 0 for own, count in zip(pictures, counts, strict=True)]
+    embeddings = np.concatenate([own.embeddings[first:] for own, first in zip(pictures, firsts, strict=True)])
+    cells = np.concatenate([own.cells[first:] for own, first in zip(pictures, firsts, strict=True)])
+    drawn = random.permutation(len(embeddings))[:USUAL_PICTURES]
     words = model.known_words.words
     asked = [
         (place, phrasing(word, model))
@@ -174,7 +172,7 @@ def usual_scores(
     ]
     usual = np.zeros(len(words), np.int8)
     if asked:
-        scores = query_scores(model, [phrase for _, phrase in asked], Pictures(*(field[drawn] for field in everything)))
+        scores = query_scores(model, [phrase for _, phrase in asked], Pictures(embeddings[drawn], cells[drawn]))
         hundredths = np.rint(100 * np.quantile(scores, USUAL_SHARE, axis=1))
         usual[[place for place, _ in asked]] = np.clip(hundredths, -127, 127)
     return usual.tobytes()
