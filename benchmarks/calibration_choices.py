@@ -34,21 +34,18 @@ from deixis.adapters.bundles import packaged_folder
 from deixis.corpus import open_corpus
 from deixis.metrics.results import versions
 from deixis.search import calibration, list_end_calibration
-from deixis.search import relevance as thresholds
 from deixis.search.bundle_calibration import calibrate
 
 #: The module, the constant and the values that are tried; the first run changes nothing.
 CHANGES: tuple[tuple[ModuleType, str, Sequence[Any]], ...] = (
-    (calibration, "PAIR_WEIGHT", (0.3, 1.0, 0.0)),
-    (calibration, "COST_OF_RARE", (0.1, 1.0)),
+    (calibration, "PAIR_WEIGHT", (0.0, 0.3, 1.0)),
+    (calibration, "COST_OF_RARE", (0.1, 0.5, 1.0)),
     (calibration, "BETWEEN", (0.5,)),
     (list_end_calibration, "MENTIONED", (1.0,)),
-    (list_end_calibration, "MOVED_COST", (0.4,)),
-    (list_end_calibration, "LABEL_COST", (0.2,)),
     (list_end_calibration, "LOST", (0.15,)),
+    (list_end_calibration, "LABEL_COST", (0.2,)),
+    (list_end_calibration, "MOVED_COST", (0.4,)),
     (calibration, "LOWER_MARGIN", (0.0,)),
-    (calibration, "RARE_WEIGHT", (1.0,)),
-    (thresholds, "BEST_SHARE", (0.015,)),
 )
 KINDS = ("phrases", "words", "rare words", "pairs")
 

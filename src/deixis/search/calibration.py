@@ -13,6 +13,9 @@ present     a logistic regression between queries that some picture of a collect
             (`lower_for`); for a label it is between collections with few pictures of it and with none.
             Phrases of several words have their own regression. It also has to reject pairs of a modifier and a noun
             that captions have, but never together ("a purple elephant").
+
+What other values of the constants do on validation pictures is in results/search/validation.json
+(`benchmarks/calibration_choices.py`).
 """
 
 from __future__ import annotations

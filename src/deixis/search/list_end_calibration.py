@@ -5,6 +5,9 @@ end         best mean F1 of what is called a match, as a share of what the best 
             need many pictures, training pictures count here, too.
 without     the largest distance below the end that costs at most 25% of the first ten pictures of "WANTED -DENIED"
             that show what is wanted and not what is denied; over pairs of frequent nouns.
+
+What other values of the constants do on validation pictures is in results/search/validation.json
+(`benchmarks/calibration_choices.py`).
 """
 
 from __future__ import annotations
@@ -27,17 +30,14 @@ from deixis.text.tokens import tokens_of
 #: Where a list ends is fitted on nouns that so many pictures match (half as many in smaller collections), and phrases.
 NOUN_MATCHES, PHRASE_MATCHES = 10, 3
 #: Of the pictures that show something, the share that says so in a caption: what is called a match and not mentioned is
-#: not always wrong. (Of COCO's classes, captions of training pictures mention 0.57, small things in the background
-#: included; 0.57, 0.75 and 1 were compared on validation pictures, without a result file.)
+#: not always wrong.
 MENTIONED = 0.75
 #: Distances by which the end of a noun's list is moved, how far near ones count as the same, and how much F1 a distance
-#: of 0.2 must gain. (On validation pictures, distances fitted on training pictures raise the share of the best F1 from
-#: 0.862 to 0.878 on Flickr8k and from 0.889 to 0.899 on COCO-mini; a cost from 0.05 to 0.4 makes little difference.)
+#: of 0.2 must gain.
 MOVED, MOVED_NEAR, MOVED_COST = np.arange(-20, 21) / 50, 0.06, 0.2
 #: How much F1 a distance of 0.2 must gain for labels, whose pictures are all known.
 LABEL_COST = 0.04
 #: Distances below the end that are tried for what must not be there, and the share of right pictures that may be lost.
-#: (With 0.15, people are left in the first ten of every fourth query with `-people` on COCO's validation pictures.)
 WITHOUT, LOST = tuple(step / 20 for step in range(21)), 0.25
 #: Nouns that are wanted and denied (the most frequent ones), how many pictures must show the wanted one without the
 #: other, and both, and how many first pictures count.
@@ -129,7 +129,7 @@ def fit_end_for_labels(asked: Asked, labels: Sequence[str], end: Threshold) -> d
     }
 
 
-def _f1_by_distance(asked: Asked, end: Threshold, mentioned: float = MENTIONED) -> NDArray[np.float64]:
+def _f1_by_distance(asked: Asked, end: Threshold, mentioned: float | None = None) -> NDArray[np.float64]:
     """F1 of each query if the end of its list is moved, `(queries, distances)`; smoothed."""
     near = np.exp(-0.5 * ((MOVED[:, None] - MOVED) / MOVED_NEAR) ** 2)
     table, ends = cut_table(asked, mentioned), _end(end, asked)
@@ -164,11 +164,13 @@ def fit_without(collections: Sequence[Asked], end: Threshold) -> float:
     return WITHOUT[int(np.flatnonzero(right >= (1 - LOST) * right.max())[-1])]
 
 
-def cut_table(asked: Asked, mentioned: float = MENTIONED) -> NDArray[np.float64]:
+def cut_table(asked: Asked, mentioned: float | None = None) -> NDArray[np.float64]:
     """F1 if the first 0, 1, … pictures of each query are called matches, `(queries, pictures + 1)`.
 
-    It is that of the matches that captions would mention if they mentioned all, 1 / `mentioned` times as many.
+    It is that of the matches that captions would mention if they mentioned all, 1 / `mentioned` times as many
+    (None: `MENTIONED`).
     """
+    mentioned = MENTIONED if mentioned is None else mentioned
     order = np.argsort(-asked.scores, 1, kind="stable")
     right = np.cumsum(np.take_along_axis(asked.matches, order, 1), 1)
     f1 = 2 * right / (mentioned * np.arange(1, asked.size + 1) + asked.matches.sum(1, keepdims=True))
