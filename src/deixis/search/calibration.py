@@ -163,9 +163,11 @@ def usual_scores(
     """
     if model.known_words is None:
         return b""
-    firsts = [count if len(own.embeddings) > count else 0 for own, count in zip(pictures, counts, strict=True)]
-    embeddings = np.concatenate([own.embeddings[first:] for own, first in zip(pictures, firsts, strict=True)])
-    cells = np.concatenate([own.cells[first:] for own, first in zip(pictures, firsts, strict=True)])
+    firsts = [
+        count if len(embedded.embeddings) > count else 0 for embedded, count in zip(pictures, counts, strict=True)
+    ]
+    embeddings = np.concatenate([embedded.embeddings[first:] for embedded, first in zip(pictures, firsts, strict=True)])
+    cells = np.concatenate([embedded.cells[first:] for embedded, first in zip(pictures, firsts, strict=True)])
     drawn = random.permutation(len(embeddings))[:USUAL_PICTURES]
     words = model.known_words.words
     asked = [
