@@ -1,11 +1,11 @@
 """Forty queries over 2,000 pictures that the model has not seen, judged by a person who looks at the first five.
 
-    python benchmarks/forty_queries.py pictures FLICKR8K COCO_MINI --coco COCO_PICTURES --out PICTURES [--flickr …]
+    python benchmarks/forty_queries.py pictures COCO_MINI --coco COCO_PICTURES --out PICTURES
     deixis index PICTURES --index INDEX
     python benchmarks/forty_queries.py sheets --index INDEX --out SHEETS
     python benchmarks/forty_queries.py report --index INDEX [--json results/search/forty_queries.json]
 
-The pictures are the test pictures of Flickr8k and the first 1,000 of COCO-mini's. The queries are in
+The pictures are COCO-mini's 2,000 test pictures. The queries are in
 `forty_queries.toml`. `sheets` draws the first five pictures of each query that nobody has judged yet; whether each fits
 is written by hand to `forty_judgments.json`, so for the next model only pictures that are new among the first five need
 a look. `report` counts:
@@ -40,21 +40,18 @@ from deixis.search.engine import Answer, SearchEngine
 
 HERE = Path(__file__).parent
 QUERIES, JUDGMENTS = HERE / "forty_queries.toml", HERE / "forty_judgments.json"
-FIRST, COCO_PICTURES = 5, 1000
+FIRST = 5
 #: Rows of a sheet, and the side of a picture on it.
 ROWS, SIDE = 4, 300
 
 Judgments = dict[str, dict[str, bool]]
 
 
-def write_pictures(flickr8k: str, coco_mini: str, coco: Path, flickr: Path | None, out: Path) -> None:
+def write_pictures(coco_mini: str, coco: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    corpus = open_corpus(flickr8k, pictures=flickr)
-    assert corpus.pictures is not None
-    for image in corpus.split("test"):
-        (out / f"flickr-{image.id}.jpg").write_bytes(corpus.pictures.read(image))
-    for image in list(open_corpus(coco_mini).split("test"))[:COCO_PICTURES]:
-        (out / f"coco-{int(image.id):012}.jpg").write_bytes((coco / f"{int(image.id):012}.jpg").read_bytes())
+    for image in open_corpus(coco_mini).split("test"):
+        name = f"{int(image.id):012}.jpg"
+        (out / name).write_bytes((coco / name).read_bytes())
 
 
 def answers(index: Path) -> list[tuple[dict[str, Any], Answer]]:
@@ -147,10 +144,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     pictures = commands.add_parser("pictures")
-    pictures.add_argument("flickr8k", metavar="FLICKR8K")
     pictures.add_argument("coco_mini", metavar="COCO_MINI")
     pictures.add_argument("--coco", type=Path, required=True, help="COCO's pictures in a larger size, by number")
-    pictures.add_argument("--flickr", type=Path, help="Flickr8k's pictures in a larger size")
     pictures.add_argument("--out", type=Path, required=True)
     sheets, reported = commands.add_parser("sheets"), commands.add_parser("report")
     for command in (sheets, reported):
@@ -159,7 +154,7 @@ def main() -> None:
     reported.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.command == "pictures":
-        write_pictures(options.flickr8k, options.coco_mini, options.coco, options.flickr, options.out)
+        write_pictures(options.coco_mini, options.coco, options.out)
     elif options.command == "sheets":
         draw_sheets(options.index, options.out)
     else:

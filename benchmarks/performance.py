@@ -45,6 +45,7 @@ BY_HAND = (
     "search.py",
     "search_quality.py",
     "duplicates.py",
+    "calibration_choices.py",
     "photo_search.py",
     "photo_model.py",
     "plurals.py",

@@ -9,6 +9,9 @@ Absence. Collections of 200, 1,000 and 3,000 pictures are asked for what their c
 phrases    noun phrases of the collection's own captions; and of the other corpus' captions, those whose last word the
            collection's captions do not have in either number
 words      frequent words that at least three pictures' captions have, and those that none has
+rare words rarer nouns, which the model hardly knows, that two captions of a picture have, and those that none has
+pairs      phrases of two words ("red bus"), and such words that the captions have apart, but in no caption together; at
+           least five pictures have each of the words
 
 With as many absent as present queries, `precision_of_absent` is how often "absent" is right, `right` how often either
 answer is; `right_equally_common` weights the queries so that absent ones are as common words as present ones. Where a
@@ -24,11 +27,12 @@ import numpy as np
 from photo_collections import Bools, Collection, Trial
 
 from deixis.adapters.onnx_model import OnnxModel
-from deixis.adapters.phrasing import phrasing
+from deixis.adapters.phrasing import phrasing, telling_words
 from deixis.adapters.search_model import Floats
-from deixis.corpus import Image
+from deixis.corpus import Image, training_set
 from deixis.search.bundle_calibration import drawn, fitted_on, validation_pictures
-from deixis.search.calibration import alike_weights, caption_matches, frequent_words, noun_phrases
+from deixis.search.calibration import PAIR_MATCHES, alike_weights, modified_pairs
+from deixis.search.caption_queries import caption_matches, frequent_words, noun_phrases, rare_words
 from deixis.search.engine import Ranking
 from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of
@@ -47,12 +51,13 @@ TOGETHER = 64
 
 def measure(trial: Trial) -> dict[str, Any]:
     model, (_, coco) = trial.model, trial.corpora
-    record: dict[str, Any] = {"relevance": model.relevance}
+    record: dict[str, Any] = {}
     record["corpora"] = {corpus.name: corpus.split_hash(trial.split) for corpus in trial.corpora}
     having = list(trial.boxed)
     with_boxes = trial.collection(coco, [trial.splits[1][number] for number in having])
     odds = all_odds(with_boxes, [(name,) for name in trial.classes])
     record["classes"] = judge_matches(odds, trial.shown[:, having], trial.classes)
+    rare = rare_words(model.vocabulary, [image for corpus in trial.corpora for image in training_set(corpus).corpus])
     absence: list[dict[str, Any]] = []
     for asked, other in zip(trial.whole, trial.splits[::-1], strict=True):
         nouns = caption_nouns(model, asked.images)
@@ -65,7 +70,7 @@ def measure(trial: Trial) -> dict[str, Any]:
             for draw in range(DRAWS if size == min(SIZES) else 1):
                 images, training = drawn(asked.corpus, asked.images, size, np.random.default_rng(draw), seen)
                 some = trial.collection(asked.corpus, images, training)
-                absence += [{**each, "draw": draw} for each in judge_absence(some, model, other)]
+                absence += [{**each, "draw": draw} for each in judge_absence(some, model, other, rare)]
     return {**record, "absence": absence}
 
 
@@ -128,7 +133,9 @@ def judge_matches(
     }
 
 
-def judge_absence(asked: Collection, model: OnnxModel, other: Sequence[Image]) -> list[dict[str, Any]]:
+def judge_absence(
+    asked: Collection, model: OnnxModel, other: Sequence[Image], rare: Sequence[tuple[str, ...]]
+) -> list[dict[str, Any]]:
     vocabulary, random = model.vocabulary, np.random.default_rng(0)
     mentioned = {
         singular(token) for image in asked.images for caption in image.captions for token in tokens_of(caption)
@@ -136,12 +143,18 @@ def judge_absence(asked: Collection, model: OnnxModel, other: Sequence[Image]) -
     own, others = (noun_phrases(vocabulary, images) for images in (asked.images, other))
     words: list[tuple[str, ...]] = [(word,) for word in frequent_words(vocabulary)]
     matching = dict(zip(words, caption_matches(asked.images, words).sum(1).tolist(), strict=True))
+    there = np.asarray(caption_matches(asked.images, rare, captions=2).any(1))
     kinds: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         "phrases": (own, [phrase for phrase in others if singular(phrase[-1]) not in mentioned]),
         "words": (
             [word for word in words if matching[word] >= 3],
             [word for word in words if singular(word[0]) not in mentioned],
         ),
+        "rare words": (
+            [word for word, shown in zip(rare, there.tolist(), strict=True) if shown],
+            [word for word in rare if singular(word[0]) not in mentioned],
+        ),
+        "pairs": caption_pairs(asked.images, own),
     }
     record = []
     for kind, queries in kinds.items():
@@ -170,6 +183,20 @@ def judge_absence(asked: Collection, model: OnnxModel, other: Sequence[Image]) -
             }
         )
     return record
+
+
+def caption_pairs(
+    images: Sequence[Image], phrases: Sequence[tuple[str, ...]]
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Pairs of a modifier and a noun that some caption has, and others that none has."""
+    together = sorted({tuple(words) for phrase in phrases if len(words := telling_words(phrase)) == 2})
+    pairs = [*together, *modified_pairs(together, np.random.default_rng(0))]
+    words = sorted({word for pair in pairs for word in pair})
+    counts = dict(zip(words, caption_matches(images, [(word,) for word in words]).sum(1).tolist(), strict=True))
+    frequent = [pair for pair in pairs if min(counts[word] for word in pair) >= PAIR_MATCHES]
+    there = np.asarray(caption_matches(images, frequent).any(1))
+    shown, known = set(together), list(zip(frequent, there.tolist(), strict=True))
+    return [pair for pair, _ in known if pair in shown], [pair for pair, has in known if not has]
 
 
 def caption_nouns(model: OnnxModel, images: Sequence[Image]) -> list[tuple[str, ...]]:

@@ -21,7 +21,7 @@ from photo_collections import Bools, Collection, Trial
 from deixis.adapters.phrasing import FUNCTION_WORDS
 from deixis.adapters.search_model import SearchModel
 from deixis.corpus import Image
-from deixis.search.calibration import caption_matches, head_counts, noun_phrases
+from deixis.search.caption_queries import caption_matches, head_counts, noun_phrases
 from deixis.search.queries import parse_query
 from deixis.text.plurals import singular
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from deixis.adapters.bundles import Relevance, Threshold, read_bundle
+from deixis.adapters.phrasing import phrasing
 from deixis.adapters.search_model import (
     Floats,
     Identity,
@@ -21,21 +23,30 @@ from deixis.adapters.search_model import (
 )
 from deixis.corpus import Box, Chain, Corpus, Image, make_caption, make_image
 from deixis.errors import DeixisError
-from deixis.search import bundle_calibration, calibration
-from deixis.search.calibration import (
-    Asked,
-    Labelled,
-    alike_weights,
-    ask_collections,
-    caption_matches,
-    fit_lower,
-    fitted,
-    known_queries,
+from deixis.search import bundle_calibration, calibration, caption_queries, list_end_calibration
+from deixis.search.asked_collections import Asked, Labelled, ask_collections
+from deixis.search.calibration import alike_weights, fit_lower, fitted, usual_scores
+from deixis.search.caption_queries import caption_matches, known_queries, rare_words
+from deixis.search.relevance import (
+    Known,
+    WordsInBest,
+    list_ends,
+    log_odds,
+    mean_of_best,
+    ranked,
+    threshold,
+    words_in_best,
 )
-from deixis.search.relevance import WordsInBest, list_ends, log_odds, mean_of_best, ranked, threshold, words_in_best
 from deixis.text.vocabulary import Vocabulary
 
 NONE, ONE_WORD = np.zeros(1, np.float32), np.zeros(1, bool)
+
+
+def known(terms: int = 1, **fields: object) -> Known:
+    """Single words of which nothing else is known."""
+    none = np.zeros(terms, np.float32)
+    plain = Known(none, np.zeros(terms, bool), none, none, none)
+    return plain._replace(**{name: np.array(values, getattr(plain, name).dtype) for name, values in fields.items()})
 
 
 def test_the_mean_is_that_of_five_pictures_and_of_fewer_in_a_small_collection() -> None:
@@ -48,15 +59,18 @@ def test_the_mean_is_that_of_five_pictures_and_of_fewer_in_a_small_collection() 
 def test_a_threshold_moves_with_the_best_and_the_words() -> None:
     moved = Threshold(1.0, best=0.5, commonness=-0.1, several=0.2)
     best, common = np.array([2.0, 2.0], np.float32), np.array([0.0, 3.0], np.float32)
-    found = threshold(moved, best, common, np.array([False, True]))
+    found = threshold(moved, best, known(2, commonness=common, several=[False, True]))
     assert found == pytest.approx([2.0, 2.0 - 0.3 + 0.2])
+    # A rare word must score more where it scores much everywhere.
+    rare = threshold(Threshold(1.0, rarity=-0.8, usual=1.0), best, known(2, rarity=[0.5, 0.0], usual=[0.45, 0.0]))
+    assert rare == pytest.approx([1.05, 1.0])
 
 
 def test_if_a_term_is_present_its_best_picture_matches_and_if_it_is_absent_none_does() -> None:
     scores = np.array([[0.2, 0.9, 0.5]], np.float32)
     for present, end, matching in ((0.5, 0.4, 2), (0.5, 2.0, 1), (1.0, 0.4, 0), (1.0, 2.0, 0)):
         relevance = Relevance(Threshold(present), Threshold(end), slope=10.0)
-        ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance)
+        ends = list_ends(scores, scores.max(1), known(), relevance)
         odds = log_odds(scores, ends, ONE_WORD, relevance.slope)
         assert (odds >= 0).sum() == matching
         assert np.argsort(-odds).tolist() == [1, 2, 0]
@@ -65,11 +79,11 @@ def test_if_a_term_is_present_its_best_picture_matches_and_if_it_is_absent_none_
 def test_what_must_not_be_there_must_stay_clearly_below_the_end() -> None:
     scores = np.array([[0.9, 0.6, 0.4]], np.float32)
     relevance = Relevance(Threshold(0.5), Threshold(0.5), slope=10.0, without=0.2)
-    ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance, ~ONE_WORD)
+    ends = list_ends(scores, scores.max(1), known(), relevance, ~ONE_WORD)
     assert ends == pytest.approx([0.3])
     # What is not in the collection excludes nothing.
     absent = Relevance(Threshold(1.0), Threshold(0.5), slope=10.0, without=0.2)
-    ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, absent, ~ONE_WORD)
+    ends = list_ends(scores, scores.max(1), known(), absent, ~ONE_WORD)
     assert (log_odds(scores, ends, ~ONE_WORD, 10.0) > 0).all()
 
 
@@ -77,7 +91,7 @@ def test_half_of_the_distance_is_enough_for_a_match_but_all_of_it_ranks_higher()
     relevance, denied = Relevance(Threshold(0.0), Threshold(0.5), slope=10.0, without=0.4), np.array([False, True])
     # What is wanted, and what is not: far below its end, a little below, and above it.
     scores = np.array([[0.7, 0.9, 0.9], [0.0, 0.25, 0.8]], np.float32)
-    ends = list_ends(scores, scores.max(1), NONE.repeat(2), denied & False, relevance, denied)
+    ends = list_ends(scores, scores.max(1), known(2), relevance, denied)
     order, odds = ranked(scores, ends, denied, relevance)
     assert order.tolist() == [0, 1, 2]
     assert (odds >= 0).tolist() == [True, True, False]
@@ -90,20 +104,24 @@ def test_a_phrase_is_absent_if_its_best_pictures_do_not_show_one_of_its_words() 
         Threshold(0.5), Threshold(0.4), 10.0, present_of_phrase=Threshold(0.7, worst_word=-1.0), without=0.0
     )
     needed = np.array([0.5, 0.5], np.float32)
+    # The phrase's best picture is the first; the second shows the noun better.
     both, one = (
-        WordsInBest(*np.array(words_in_best(np.array(scores_in_best), needed), np.float32)[:, None])
-        for scores_in_best in ([[0.6], [0.7]], [[0.9], [0.1]])
+        WordsInBest(
+            *np.array(words_in_best(scores[0], np.array(word_scores, np.float32), needed, 100), np.float32)[:, None]
+        )
+        for word_scores in ([[0.6, 0.1], [0.7, 0.8]], [[0.9, 0.1], [0.1, 0.3]])
     )
-    assert [*both[:2], *one[:2]] == [pytest.approx([number]) for number in (0.1, 0.2, -0.4, -0.4)]
+    assert [*both, *one] == [pytest.approx([number]) for number in (0.1, 0.3, -0.4, -0.2)]
     for words, is_there in ((both, True), (one, False)):
-        ends = list_ends(scores, scores.max(1), NONE, several, relevance, words=words)
+        ends = list_ends(scores, scores.max(1), known(several=several), relevance, words=words)
         assert (scores >= ends).any() == is_there
     # A single word has its own threshold.
-    ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance, words=one)
+    ends = list_ends(scores, scores.max(1), known(), relevance, words=one)
     assert (scores >= ends).all()
-    # A common noun is rather there, and one that the best pictures show.
+    # A common noun is rather there, and one that its own best pictures show.
     by_noun = Threshold(1.0, noun=-0.5, noun_commonness=-0.1)
-    needed_scores = threshold(by_noun, NONE, NONE, several, WordsInBest(0.0, np.float32(0.4), np.float32(2.0)))
+    common = known(several=several, noun_commonness=[2.0])
+    needed_scores = threshold(by_noun, NONE, common, WordsInBest(0.0, np.array([0.4], np.float32)))
     assert needed_scores == pytest.approx([1.0 - 0.2 - 0.2])
 
 
@@ -124,12 +142,11 @@ def test_the_end_of_a_noun_is_moved_to_where_its_own_list_ends_best() -> None:
     matches = random.random((len(nouns), size)) < 0.1
     scores = (random.normal(0.3, 0.05, matches.shape) + 0.4 * matches).astype(np.float32)
     scores[0] -= 0.2
-    none, no = np.zeros(len(nouns), np.float32), np.zeros(len(nouns), bool)
-    asked = Asked(scores, matches, matches, matches.sum(1), scores.max(1), none, no, none)
+    asked = Asked(scores, matches, matches, matches.sum(1), scores.max(1), known(len(nouns)))
     labels = [noun for (noun,) in nouns]
     for moved in (
-        calibration.fit_end_for([asked], nouns, Threshold(0.5)),
-        calibration.fit_end_for_labels(asked, labels, Threshold(0.5)),
+        list_end_calibration.fit_end_for([asked], nouns, Threshold(0.5)),
+        list_end_calibration.fit_end_for_labels(asked, labels, Threshold(0.5)),
     ):
         assert -0.3 <= moved.pop("bench") <= -0.1
         assert all(abs(distance) < 0.1 for distance in moved.values())
@@ -148,6 +165,29 @@ def test_a_picture_matches_if_one_caption_has_all_words_in_either_number() -> No
         [False, False, True],
         [False, False, False],
     ]
+
+
+def test_a_rare_word_needs_two_captions_and_must_be_a_noun(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = [image(0, "A zorb rolls.", "A big zorb."), image(1, "A zorb in the sun."), image(2, "Two men zorbing.")]
+    assert caption_matches(images, [("zorb",)], captions=2).tolist() == [[True, False, False]]
+    vocabulary = Vocabulary({"a": 100, "men": 90, "zorb": 3, "zorbing": 2, "in": 80, "sun": 9})
+    monkeypatch.setattr(caption_queries, "WORDS", 3)
+    assert ("zorb",) in rare_words(vocabulary, images)
+    assert ("zorbing",) not in rare_words(vocabulary, images)
+
+
+def test_what_a_word_usually_scores_is_known_for_rare_words() -> None:
+    random, model = np.random.default_rng(0), WordModel()
+    model.known_words = Vocabulary({word: 30 if number < 60 else 9000 for number, word in enumerate(WORDS)})
+    rows = np.repeat(random.random((200, 1)).astype(np.float32), len(WORDS), 1)
+    usual = np.frombuffer(usual_scores(model, [whole_pictures(rows)], [200], random), np.int8)
+    of_word = dict(zip(model.known_words.words, usual.tolist(), strict=True))
+    assert {of_word[word] for word in WORDS[:60]} == {round(100 * np.quantile(rows[:, 0], 0.9))}
+    assert {of_word[word] for word in WORDS[60:]} == {0}
+    model.relevance = structs.replace(model.relevance, usual=usual.tobytes())
+    asked = phrasing(WORDS[3], model)
+    assert asked.usual == pytest.approx(of_word[WORDS[3]] / 100)
+    assert asked.rarity > 0.5 > phrasing(WORDS[70], model).rarity
 
 
 def test_queries_are_nouns_and_phrases_whose_words_are_known_and_each_is_asked_once() -> None:
@@ -173,7 +213,7 @@ WORDS = [f"thing{chr(97 + number // 26)}{chr(97 + number % 26)}" for number in r
 class WordModel(SearchModel):
     """Words are axes, and a picture is what it shows: each thing at half strength, and noise."""
 
-    known_words: Vocabulary = Vocabulary(dict.fromkeys(["a", *WORDS], 30))
+    known_words: Vocabulary = Vocabulary(dict.fromkeys(["a", *WORDS], 1000))
     identity = Identity("words", "0" * 64, len(WORDS), {})
 
     def embed_queries(self, texts: list[str]) -> Texts:  # type: ignore[override]
@@ -200,9 +240,7 @@ def test_a_frequent_noun_that_scores_low_has_a_lower_threshold() -> None:
         np.ones((3, 40), bool),
         np.array([40, 40, 3]),
         np.array([0.9, 0.3, 0.3], np.float32),
-        NONE.repeat(3),
-        ONE_WORD.repeat(3),
-        NONE.repeat(3),
+        known(3),
     )
     queries = [("dogs",), ("frisbees",), ("top",)]
     lower = fit_lower([asked], queries, Threshold(0.5))
@@ -212,7 +250,7 @@ def test_a_frequent_noun_that_scores_low_has_a_lower_threshold() -> None:
     scores = np.full((1, 9), 0.3, np.float32)
     for noun, is_there in (("frisbee", True), ("top", False)):
         lowered = np.array([relevance.lower_for.get(noun, 0.0)], np.float32)
-        ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance, lower=lowered)
+        ends = list_ends(scores, scores.max(1), known(), relevance, lower=lowered)
         assert (scores >= ends).all() == is_there
 
 
@@ -222,9 +260,9 @@ def test_thresholds_lie_between_what_is_shown_and_what_is_not(monkeypatch: pytes
     queries = [(word,) for word in WORDS]
     relevance = fitted(model, [whole_pictures(rows)], [images], queries, random)
     asked = ask_collections(model, [whole_pictures(rows)], [images], queries, [])[0].asked
-    least = threshold(relevance.present, asked.best, asked.commonness, asked.several)
+    least = threshold(relevance.present, asked.best, asked.known)
     assert ((asked.best >= least) == asked.matches.any(1)).all()
-    ends = threshold(relevance.end, asked.best, asked.commonness, asked.several)
+    ends = threshold(relevance.end, asked.best, asked.known)
     shown = asked.matches.any(1)
     assert ((asked.scores >= ends[:, None]) == asked.matches)[shown].mean() > 0.99
     assert relevance.slope > 1
@@ -292,12 +330,10 @@ def test_the_distance_of_what_must_not_be_there_costs_few_right_pictures() -> No
     scores[1, :20] = 0.4
     matches = np.zeros((2, 60), bool)
     matches[0, :40], matches[1, 20:40] = True, True
-    flags = np.zeros(2, bool)
-    best, common = scores.max(1), np.zeros(2, np.float32)
-    asked = calibration.Asked(scores, matches, matches, np.array([40, 20]), best, common, flags, common)
-    distance = calibration.fit_without([asked], Threshold(0.95))
+    asked = Asked(scores, matches, matches, np.array([40, 20]), scores.max(1), known(2))
+    distance = list_end_calibration.fit_without([asked], Threshold(0.95))
     assert distance >= 0.05
-    assert calibration.fit_without([asked.of(np.array([True, False]))], Threshold(0.95)) == 0
+    assert list_end_calibration.fit_without([asked.of(np.array([True, False]))], Threshold(0.95)) == 0
 
 
 def test_scores_that_say_nothing_cannot_be_calibrated() -> None:
@@ -322,5 +358,5 @@ def test_where_the_list_ends_counts_what_captions_leave_out() -> None:
     # Half of the captions leave everything out.
     silent = [image(number, "a") if number % 2 else own for number, own in enumerate(images)]
     (asked, _), *_ = ask_collections(model, [whole_pictures(rows)], [silent], [(word,) for word in WORDS[:80]], [])
-    called = {share: calibration.cut_table(asked, share).argmax(1).mean() for share in (1.0, 0.5)}
+    called = {share: list_end_calibration.cut_table(asked, share).argmax(1).mean() for share in (1.0, 0.5)}
     assert called[0.5] > called[1.0]

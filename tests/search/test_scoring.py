@@ -22,9 +22,11 @@ from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import current_generation, new_generation, put_in_use
 from deixis.search.indexing import index_folders
-from deixis.search.relevance import likelihoods, list_ends
+from deixis.search.relevance import Known, likelihoods, list_ends
 from tests.search.fakes import COLOURS, CellModel, ColourModel, paint, paint_many, paint_quarters
 
+#: Of a text nothing is known.
+NOTHING = Known(np.zeros(1, np.float32), np.zeros(1, bool), *[np.zeros(1, np.float32)] * 3)
 RED, GREEN, BLUE, WHITE = (COLOURS[name] for name in ("red", "green", "blue", "white"))
 
 
@@ -95,8 +97,8 @@ def test_a_score_is_the_same_whoever_asks(engine: SearchEngine, tmp_path: Path) 
     for text in ("red", "red blue", "green"):
         plain = found(engine, text)
         printed = model.score(list(paths.values()), [text])[:, 0]
-        relevance, nothing = model.relevance, np.zeros(1, np.float32)
-        (end,) = list_ends(printed[None], printed.max(keepdims=True), nothing, nothing > 0, relevance)
+        relevance = model.relevance
+        (end,) = list_ends(printed[None], printed.max(keepdims=True), NOTHING, relevance)
         wanted = likelihoods(relevance.slope * (printed - end))
         assert plain == pytest.approx(dict(zip(paths, wanted, strict=True)), abs=2e-3)
         # All of one is one; what must not be there turns it round.
@@ -115,10 +117,10 @@ def test_an_example_beside_words_adds_its_cosine(engine: SearchEngine, tmp_path:
     wanted.remove("halves")
     assert list(found(engine, "red blue", like=paths["halves"])) == wanted
     # Where the list ends, the example does not count, whether it is indexed or not.
-    relevance, nothing = model.relevance, np.zeros(1, np.float32)
+    relevance = model.relevance
     others = [place for place, name in enumerate(paths) if name != "halves"]
     together, alone = (words + cosines)[None, others], words[others]
-    (end,) = list_ends(together, together.max(1), nothing, nothing > 0, relevance, None, alone.max(keepdims=True))
+    (end,) = list_ends(together, together.max(1), NOTHING, relevance, None, alone.max(keepdims=True))
     scores_with_example = dict(
         zip(wanted, np.sort(likelihoods(relevance.slope * (together[0] - end)))[::-1], strict=True)
     )
@@ -162,7 +164,8 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     engine = SearchEngine(tmp_path / "index", model)
     ids = engine.collection.ids
     texts = model.embed_queries(["red blue"])
-    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 7)
+    no = np.array([False])
+    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), no, NOTHING, *[no] * 3)
     pictures = Pictures(engine.collection.embeddings_of(ids), engine.collection.cells_of(ids))
     whole, all_scores = (texts.embeddings @ pictures.embeddings.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):

@@ -33,8 +33,8 @@ def test_search_answers_as_the_engine_does(site: SearchSite, query: str) -> None
     reply_ = site.get("/api/search", q=query, count=5).json()
     expected = SearchEngine(site.index, site.model).search(query, 5).as_data()
     assert [{name: hit[name] for name in ("path", "score", "relevant")} for hit in reply_["hits"]] == expected["hits"]
-    assert {name: reply_[name] for name in ("query", "absent", "unknown_words", "suggestion")} == {
-        name: expected[name] for name in ("query", "absent", "unknown_words", "suggestion")
+    assert {name: reply_[name] for name in ("query", "absent", "unknown_words", "suggestion", "rare_words")} == {
+        name: expected[name] for name in ("query", "absent", "unknown_words", "suggestion", "rare_words")
     }
 
 

@@ -61,9 +61,12 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     several: float = 0.0
     #: Times how far the worst word of a phrase is above what a single word needs, in the phrase's best pictures.
     worst_word: float = 0.0
-    #: Times how far its noun is above that, there, and times the commonness of the noun.
+    #: Times how far its noun's own best pictures are above that, and times the commonness of the noun.
     noun: float = 0.0
     noun_commonness: float = 0.0
+    #: Times the rarity of the rarest word, and times that rarity and what the word usually scores (`Relevance.usual`).
+    rarity: float = 0.0
+    usual: float = 0.0
 
 
 class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,6 +103,8 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     present_of_phrase: Threshold | None = None
     #: What is added to `end` for these phrases: pictures that show them score higher or lower than those of others.
     end_for: dict[str, float] = {}
+    #: What each word of the vocabulary usually scores, in hundredths (8-bit integers): nine of ten pictures score less.
+    usual: bytes = b""
 
 
 def usual_relevance(cells: int) -> Relevance:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from deixis.adapters.search_model import Floats, Pictures, SearchModel, Texts, scores
 from deixis.text.plurals import plural, singular
 from deixis.text.tokens import has_content, tokens_of
-from deixis.text.vocabulary import Vocabulary
+from deixis.text.vocabulary import SPECIALS, Vocabulary
 
 #: Words that a noun phrase may begin with and that do not say what is meant.
 DETERMINERS = frozenset(("a", "an", "the", "some"))
@@ -54,6 +54,10 @@ PEOPLE_IN_SCENES = ("people walking", "people standing")
 _PEOPLE = frozenset(("anybody", "anyone", "everybody", "everyone", "human", "somebody", "someone"))
 #: The share of running text from which on a word counts as common.
 COMMON = 0.00035
+#: A word is rare if the model has read it hardly more often than this.
+RARE = 100
+#: Words from this rarity on are hardly known: read about 70 times or less.
+HARDLY_KNOWN = 0.5
 
 
 class Phrasing(NamedTuple):
@@ -75,6 +79,11 @@ class Phrasing(NamedTuple):
     noun_commonness: float = 0.0
     #: The words that say what is meant, the noun in the singular.
     name: str = ""
+    #: How rare its rarest word is, from 0 to 1, and what this word usually scores (`Relevance.usual`); 0 if unknown.
+    rarity: float = 0.0
+    usual: float = 0.0
+    #: The words that the model has hardly read.
+    rare: tuple[str, ...] = ()
 
 
 def phrasing(phrase: str, model: SearchModel, *, excluded: bool = False) -> Phrasing:
@@ -110,7 +119,25 @@ def phrasing(phrase: str, model: SearchModel, *, excluded: bool = False) -> Phra
         tuple(distinct_words(telling)) if len(telling) > 1 else (),
         math.log1p((counts[-1] if counts else 0) / max(1, vocabulary.total) / COMMON),
         name_of(telling),
+        *_rarest(telling, model),
     )
+
+
+def word_rarity(word: str, vocabulary: Vocabulary) -> float:
+    """How rare a word is, from 0 to 1, by how often the model has read it in either number."""
+    return math.exp(-_count(word, vocabulary) / RARE)
+
+
+def _rarest(words: Sequence[str], model: SearchModel) -> tuple[float, float, tuple[str, ...]]:
+    """`Phrasing.rarity`, `usual` and `rare`, of words for which it is known what they usually score."""
+    usual, vocabulary = np.frombuffer(model.relevance.usual, np.int8), model.known_words
+    if vocabulary is None or len(usual) != len(vocabulary.words):
+        return 0.0, 0.0, ()
+    scores = {word: usual[vocabulary.encode([word])[0] - len(SPECIALS)] / 100 for word in words if word in vocabulary}
+    rarities = {word: word_rarity(word, vocabulary) for word, score in scores.items() if score}
+    rarest = max(rarities, key=rarities.__getitem__, default="")
+    rare = tuple(word for word, rarity in rarities.items() if rarity >= HARDLY_KNOWN)
+    return rarities.get(rarest, 0.0), float(scores.get(rarest, 0.0)), rare
 
 
 def telling_words(tokens: Sequence[str]) -> list[str]:

@@ -71,7 +71,8 @@ def explain(
     """Show which concepts, colours and numbers of a sentence a picture supports, and whether word order matters
     (needs the research extra).
 
-    Without --model, the bundled concept network finds concepts and deixis-base scores the sentences. A run trained on
+    Without --model, the bundled concept network finds concepts and deixis-base scores the sentences. These are other
+    networks than those of `deixis ground`, which may answer otherwise. A run trained on
     context alone has no concepts; one trained on concepts alone does not read word order.
 
     Word order: the score of the sentence is compared with that of the same words with two roles exchanged ("a cheetah

@@ -384,10 +384,10 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
 
 
 def _print_unknown(answer: Answer) -> None:
-    """Say which words the model does not know, and what may have been meant."""
-
-    words = ", ".join(f'"{word}"' for word in answer.unknown)
+    """Say which words the model does not know, or hardly, and what may have been meant."""
+    words, rare = (", ".join(f'"{word}"' for word in some) for some in (answer.unknown, answer.rare))
     notes = [f"The model does not know {words}."] if words else []
+    notes += [f"The model hardly knows {rare}; look at the closest pictures yourself."] if rare else []
     notes += ["Queries are in English."] if len(answer.unknown) > 1 else []
     notes += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
     if notes:

@@ -17,7 +17,9 @@ from deixis.adapters.phrasing import phrasing
 from deixis.adapters.search_model import Bytes, Pictures
 from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError, InputError
-from deixis.search.calibration import Labelled, fitted, known_queries
+from deixis.search.asked_collections import Labelled
+from deixis.search.calibration import fitted
+from deixis.search.caption_queries import known_queries, rare_words
 from deixis.search.example_calibration import fit_end_with_example
 from deixis.search.presence_calibration import fit_presence
 from deixis.vision.reading import read_picture
@@ -57,7 +59,8 @@ def calibrate(
         larger.append(drawn_images)
         pictures.append(_all_embedded(model, corpus, drawn_images, embed))
     labelled = None if boxes is None else labelled_pictures(model, boxes, embed)
-    relevance = fitted(model, pictures, larger, queries, random, counts, labelled)
+    rare = rare_words(model.vocabulary, training)
+    relevance = fitted(model, pictures, larger, queries, random, counts, labelled, rare)
     images = [group[:count] for group, count in zip(larger, counts, strict=True)]
     own_pictures = [
         Pictures(embedded_pictures.embeddings[:count], embedded_pictures.cells[:count])

@@ -18,8 +18,8 @@ from deixis.search.collection import Collection
 from deixis.search.filters import Filter
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import (
+    Known,
     WordsInBest,
-    best_count,
     likelihoods,
     list_ends,
     mean_of_best,
@@ -70,16 +70,13 @@ class Terms(NamedTuple):
     phrases: EmbeddedPhrases
     #: Which terms must not be in a picture.
     denied: NDArray[np.bool_]
-    #: What is known of the words (`Phrasing`); a term with words that the model does not know matches nothing.
-    commonness: NDArray[np.float32]
-    several: NDArray[np.bool_]
+    #: What is known of the words; a term with words that the model does not know matches nothing.
+    known: Known
     unknown: NDArray[np.bool_]
     #: By how much lower the threshold of presence is (`Relevance.lower_for`).
     lower: NDArray[np.float32]
     #: What is added to where the list ends (`Relevance.end_for`).
     moved: NDArray[np.float32]
-    #: How common the noun is.
-    noun_commonness: NDArray[np.float32]
     #: The words of phrases of several words.
     words: Words | None = None
     #: Equal for terms that are alternatives; None if there are no alternatives.
@@ -110,6 +107,8 @@ class Answer(NamedTuple):
     unknown: list[str]
     #: The query with known words in their place, where there are some like them.
     suggestion: str = ""
+    #: Words that the model has hardly read: it is wrong about them more often than about others.
+    rare: Sequence[str] = ()
 
     @property
     def absent(self) -> bool:
@@ -124,6 +123,7 @@ class Answer(NamedTuple):
             "absent": self.absent,
             "unknown_words": self.unknown,
             "suggestion": self.suggestion,
+            "rare_words": list(self.rare),
         }
 
 
@@ -198,12 +198,10 @@ class SearchEngine:
             plain = Terms(
                 EmbeddedPhrases(Texts(rows, text_words), first),
                 denied,
-                np.array([phrase.commonness for phrase in phrasings], np.float32),
-                np.array([phrase.several for phrase in phrasings], bool),
+                Known.of(phrasings),
                 np.array([bool(phrase.unknown) for phrase in phrasings], bool),
                 np.array([relevance.lower_for.get(phrase.name, 0.0) for phrase in phrasings], np.float32),
                 np.array([relevance.end_for.get(phrase.name, 0.0) for phrase in phrasings], np.float32),
-                np.array([phrase.noun_commonness for phrase in phrasings], np.float32),
                 self._words(phrasings, word_phrasings, embedded_words),
                 _alternatives(query),
                 example,
@@ -224,11 +222,10 @@ class SearchEngine:
     ) -> Words | None:
         if not words:
             return None
-        common, zero = np.array([word.commonness for word in words], np.float32), np.zeros(len(words), np.float32)
         terms = [term for term, phrase in enumerate(phrasings) if not phrase.unknown for _ in phrase.words]
         relevance = self.model.relevance
         lower = np.array([relevance.lower_for.get(word.name, 0.0) for word in words], np.float32)
-        needed = threshold(relevance.present, zero, common, zero > 0) - lower
+        needed = threshold(relevance.present, np.zeros(len(words), np.float32), Known.of(words)) - lower
         return Words(embedded, needed, np.array(terms, np.intp))
 
     def phrasings(self, query: Query) -> list[Phrasing]:
@@ -336,8 +333,7 @@ class SearchEngine:
         ends = list_ends(
             scores,
             mean_of_best(scores, size),
-            terms.commonness,
-            terms.several,
+            terms.known,
             relevance,
             terms.denied,
             without_example,
@@ -352,16 +348,17 @@ class SearchEngine:
     def _words_in_best(self, terms: Terms, scores: Floats, ids: Ids) -> WordsInBest:
         worst, noun = np.zeros((2, len(scores)), np.float32)
         if terms.words is None:
-            return WordsInBest(worst, noun, terms.noun_commonness)
-        count = best_count(scores.shape[1], len(self.collection))
+            return WordsInBest(worst, noun)
+        size = len(self.collection)
+        word_scores = terms.words.phrases.scores(
+            Pictures(self.collection.embeddings_of(ids), self.collection.cells_of(ids))
+        )
         for term in np.unique(terms.words.term).tolist():
-            best = ids[np.argpartition(-scores[term], count - 1)[:count]]
-            scores_of_best = terms.words.phrases.scores(
-                Pictures(self.collection.embeddings_of(best), self.collection.cells_of(best))
-            )
             of_term = terms.words.term == term
-            worst[term], noun[term] = words_in_best(scores_of_best[of_term], terms.words.needed[of_term])
-        return WordsInBest(worst, noun, terms.noun_commonness)
+            worst[term], noun[term] = words_in_best(
+                scores[term], word_scores[of_term], terms.words.needed[of_term], size
+            )
+        return WordsInBest(worst, noun)
 
     def _hits(self, ranking: Ranking, count: int, only: Filter | None, example: str | Path | None = None) -> list[Hit]:
         """The first hits that pass a filter, without the example's own file."""
@@ -387,10 +384,14 @@ class SearchEngine:
         row: Floats = self.model.embed_prepared([self.model.prepare(picture)]).embeddings[0]
         return row
 
-    def unknown(self, query: Query) -> tuple[list[str], str]:
-        """The words of a query that the model has never seen, and the query with known words in their place."""
-        words = list(dict.fromkeys(word for asked_phrasing in self.phrasings(query) for word in asked_phrasing.unknown))
-        return words, suggestion(query.text, words, self.model.known_words)
+    def unknown(self, query: Query) -> tuple[list[str], str, list[str]]:
+        """The words of a query that the model has never seen, the query with known words in their place, rare words."""
+        phrasings = self.phrasings(query)
+        words, rare = (
+            list(dict.fromkeys(word for group in groups for word in group))
+            for groups in ([phrase.unknown for phrase in phrasings], [phrase.rare for phrase in phrasings])
+        )
+        return words, suggestion(query.text, words, self.model.known_words), rare
 
 
 def example_terms(row: Floats) -> Terms:
@@ -398,7 +399,7 @@ def example_terms(row: Floats) -> Terms:
     no = np.array([False])
     phrases = EmbeddedPhrases(whole_texts(row[None]), np.zeros(1, np.intp))
     zero = np.zeros(1, np.float32)
-    return Terms(phrases, no, zero, no, no, zero, zero, zero, example=row, example_alone=True)
+    return Terms(phrases, no, Known.of([Phrasing((), 0.0, False, ())]), no, zero, zero, example=row, example_alone=True)
 
 
 def _alternatives(query: Query) -> NDArray[np.intp] | None:

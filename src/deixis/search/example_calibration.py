@@ -18,8 +18,10 @@ from deixis.adapters.bundles import Threshold
 from deixis.adapters.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, phrasing
 from deixis.adapters.search_model import Pictures, SearchModel
 from deixis.corpus import Image
-from deixis.search.calibration import Asked, Bools, fit_end, is_name, query_scores
-from deixis.search.relevance import mean_of_best
+from deixis.search.asked_collections import Asked, query_scores
+from deixis.search.caption_queries import Bools, is_name
+from deixis.search.list_end_calibration import fit_end
+from deixis.search.relevance import Known, mean_of_best
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of
@@ -80,9 +82,7 @@ def ask_with_examples(
         matches,
         np.zeros(len(queries), np.int64),
         mean_of_best(scores, len(images)),
-        np.array([phrasings[row].commonness for row in rows], np.float32),
-        np.zeros(len(queries), bool),
-        np.array([phrasings[row].noun_commonness for row in rows], np.float32),
+        Known.of([phrasings[row] for row in rows]),
     )
 
 

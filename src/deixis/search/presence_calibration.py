@@ -19,7 +19,8 @@ from deixis.adapters.phrasing import phrasing
 from deixis.adapters.search_model import Pictures, SearchModel
 from deixis.corpus import Image
 from deixis.corpus.records import NOT_VISUAL
-from deixis.search.calibration import Tokens, is_name, query_scores
+from deixis.search.asked_collections import query_scores
+from deixis.search.caption_queries import Tokens, is_name
 from deixis.text.chunker import Chunker
 from deixis.text.entity_types import EntityTypes
 from deixis.text.plurals import singular

@@ -4,10 +4,11 @@ Both are thresholds on the score of a term and a picture (`deixis.adapters.searc
 the query:
 
 present     the five best pictures of the collection must reach it on average. It is lower for common words, and for
-            single nouns whose pictures score lower than those of other common words. Phrases of several words have a
-            threshold of their own, which is lower for common nouns, and higher if their best pictures hardly show the
-            noun or one of the words: a collection with elephants and with purple things need not have a purple
-            elephant.
+            single nouns whose pictures score lower than those of other common words. A rare word, which the model
+            hardly knows, must score clearly higher than it usually does. Phrases of several words have a threshold of
+            their own, which is lower for common nouns, and higher if their noun's own best pictures hardly show it, or
+            the phrase's best pictures one of the words: a collection with elephants and with purple things need not
+            have a purple elephant.
 end         the last match must reach it. It rises with the average of the five best (where some fit very well, middling
             ones are not meant), is lower for common words (many pictures show them) and higher for phrases of several
             words. For nouns and phrases that many pictures show it is moved to where their own lists end best.
@@ -24,13 +25,17 @@ are there at all is decided without it; where the list ends is a threshold of it
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deixis.adapters.bundles import Relevance, Threshold
 from deixis.adapters.search_model import Floats
+
+if TYPE_CHECKING:
+    from deixis.adapters.phrasing import Phrasing
 
 #: The best pictures of a collection whose mean score counts: at most so many, and of a small one this share.
 BEST, BEST_SHARE = 5, 1 / 100
@@ -56,46 +61,66 @@ def best_count(pictures: int, size: int) -> int:
 
 
 class WordsInBest(NamedTuple):
-    """How far words of phrases are above what they need, in the mean of each phrase's best pictures; `(terms,)`.
+    """How far words of phrases are above what they need; `(terms,)`. A single word has no words: 0."""
 
-    A single word has no words: 0.
-    """
-
+    #: The worst word, in the mean of the phrase's best pictures.
     worst: Floats | float = 0.0
+    #: The noun, in its own best pictures.
     noun: Floats | float = 0.0
-    #: How common the noun is.
-    noun_commonness: Floats | float = 0.0
 
 
-def words_in_best(word_scores: Floats, needed: Floats) -> tuple[float, float]:
+def words_in_best(scores: Floats, word_scores: Floats, needed: Floats, size: int) -> tuple[float, float]:
     """`WordsInBest.worst` and `noun` of one phrase.
 
     Args:
-        word_scores: `(words, best pictures)`, each word asked by itself, the noun last.
+        scores: `(pictures,)`, of those pictures that may be the best of a collection of `size`.
+        word_scores: `(words, pictures)`, each word asked by itself, the noun last.
         needed: `(words,)`, what the best pictures of each must reach for it to be there (`Relevance.present`).
     """
-    above = word_scores - needed[:, None]
-    return float(above.min(0).mean()), float(above[-1].mean())
+    count = best_count(len(scores), size)
+    best = np.argpartition(-scores, count - 1)[:count]
+    worst = (word_scores[:, best] - needed[:, None]).min(0).mean()
+    return float(worst), float(mean_of_best(word_scores[-1:], size)[0] - needed[-1])
 
 
-def threshold(
-    moved: Threshold,
-    best: Floats,
-    commonness: Floats,
-    several: NDArray[np.bool_],
-    words: WordsInBest = WordsInBest(),
-) -> Floats:
+class Known(NamedTuple):
+    """What is known of terms before anything is searched; `(terms,)`."""
+
+    #: Of the rarest word, whether several words say what is meant, and of the noun (`Phrasing`).
+    commonness: Floats
+    several: NDArray[np.bool_]
+    noun_commonness: Floats
+    #: Of the rarest word, and this times what the word usually scores.
+    rarity: Floats
+    usual: Floats
+
+    @classmethod
+    def of(cls, phrasings: Sequence[Phrasing]) -> Known:
+        return cls(
+            np.array([phrase.commonness for phrase in phrasings], np.float32),
+            np.array([phrase.several for phrase in phrasings], bool),
+            np.array([phrase.noun_commonness for phrase in phrasings], np.float32),
+            np.array([phrase.rarity for phrase in phrasings], np.float32),
+            np.array([phrase.rarity * phrase.usual for phrase in phrasings], np.float32),
+        )
+
+    def rows(self, chosen: Any) -> Known:
+        return Known(*(field[chosen] for field in self))
+
+
+def threshold(moved: Threshold, best: Floats, known: Known, words: WordsInBest = WordsInBest()) -> Floats:
     """A threshold for each term, `(terms,)`."""
-    limit = moved.base + moved.best * best + moved.commonness * commonness + moved.several * several
+    limit = moved.base + moved.best * best + moved.commonness * known.commonness + moved.several * known.several
     of_words = moved.worst_word * words.worst + moved.noun * words.noun
-    return np.asarray(limit + of_words + moved.noun_commonness * words.noun_commonness, np.float32)
+    of_noun = moved.noun_commonness * known.noun_commonness
+    of_rare = moved.rarity * known.rarity + moved.usual * known.usual
+    return np.asarray(limit + of_words + of_noun + of_rare, np.float32)
 
 
 def list_ends(
     scores: Floats,
     best: Floats,
-    commonness: Floats,
-    several: NDArray[np.bool_],
+    known: Known,
     relevance: Relevance,
     denied: NDArray[np.bool_] | None = None,
     without_example: Floats | None = None,
@@ -117,16 +142,16 @@ def list_ends(
     if denied is None:
         denied = np.zeros(len(best), bool)
     top: Floats = scores.max(1)
-    ends = threshold(relevance.end, best, commonness, several) + moved
+    ends = threshold(relevance.end, best, known) + moved
     if without_example is not None:
         beside = relevance.end_with_example or relevance.end
-        ends = np.where(denied, ends, threshold(beside, best, commonness, several))
+        ends = np.where(denied, ends, threshold(beside, best, known))
     # By how much the best pictures fall short.
     plain = best if without_example is None else without_example
-    needed = threshold(relevance.present, plain, commonness, several)
+    needed = threshold(relevance.present, plain, known)
     if relevance.present_of_phrase is not None:
-        of_phrase = threshold(relevance.present_of_phrase, plain, commonness, several, words)
-        needed = np.where(several, of_phrase, needed)
+        of_phrase = threshold(relevance.present_of_phrase, plain, known, words)
+        needed = np.where(known.several, of_phrase, needed)
     lack = needed - plain - (0 if lower is None else lower)
     present_ends = np.minimum(ends, top) - np.where(denied, np.float32(relevance.without), np.float32(0))
     return np.asarray(np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends), np.float32)

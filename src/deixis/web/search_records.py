@@ -49,6 +49,8 @@ class Answer(msgspec.Struct, frozen=True):
     unknown_words: list[str]
     #: The query with known words in their place, where there are some like them.
     suggestion: str
+    #: Words that the model has hardly read: it is wrong about them more often than about others.
+    rare_words: list[str]
 
 
 class Grounded(msgspec.Struct, frozen=True):

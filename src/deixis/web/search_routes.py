@@ -172,7 +172,7 @@ def _answer(answered: Answered, query: ParsedQuery | None, only: Filter) -> Answ
         for hit in answered.found
         if (listed := listed_picture(collection, hit.picture, only)) is not None
     ]
-    unknown = ([], "") if query is None else answered.engine.unknown(query)
+    unknown = ([], "", []) if query is None else answered.engine.unknown(query)
     text = "" if query is None else query.text
     return Answer(text, hits, not answered.matches, answered.matches, answered.more, *unknown)
 

@@ -56,6 +56,9 @@ function report() {
   if (answer.unknown_words.length) {
     statusLine.append(` The model does not know ${answer.unknown_words.map((word) => `“${word}”`).join(", ")}.`);
   }
+  if (answer.rare_words.length) {
+    statusLine.append(` The model hardly knows ${answer.rare_words.map((word) => `“${word}”`).join(", ")}: look for yourself.`);
+  }
   if (answer.suggestion) {
     const meant = make("button", { type: "button", class: "meant" }, answer.suggestion);
     meant.addEventListener("click", () => {
