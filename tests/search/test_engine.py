@@ -138,10 +138,14 @@ def test_a_word_that_the_encoder_does_not_know_matches_nothing(engine: SearchEng
         assert {hit.score for hit in answer.hits} == {0.0}
         assert answer.unknown == ["crimson"]
         assert answer.suggestion == ""
-    # What is excluded and not known excludes nothing.
+    # What is excluded and not known excludes nothing, and finds nothing by itself.
     answer = engine.search("red -crimson")
     assert not answer.absent
     assert answer.unknown == ["crimson"]
+    answer = engine.search("-crimson")
+    assert answer.absent
+    assert {hit.score for hit in answer.hits} == {0.0}
+    assert not engine.search("-red").absent
 
 
 def test_a_phrase_is_judged_by_its_words_in_its_best_picture(

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deixis.adapters.bundles import VOCABULARY, Bundle, Manifest
+from deixis.adapters.bundles import VOCABULARY, Bundle, Manifest, Relevance
 from deixis.base.bundle_export import write_bundle
 from deixis.base.bundle_graphs import Networks
 from deixis.base.bundle_model import bundle_words
@@ -198,9 +198,20 @@ def _write(
         name=f"{base.manifest.name}+{corpus or 'own'}",
         weights_sha256="",
         weights=base.manifest.weights,
-        thresholds=base.manifest.thresholds,
+        thresholds=for_words(base.manifest.thresholds, bundle_words(base, VOCABULARY), vocabulary),
         jpeg=base.manifest.jpeg,
     )
+
+
+def for_words(thresholds: Relevance | None, known: Vocabulary, vocabulary: Vocabulary) -> Relevance | None:
+    """The thresholds, with what words usually score in the order of another vocabulary; 0 for new words."""
+    if thresholds is None or not thresholds.usual:
+        return thresholds
+    if len(thresholds.usual) != len(known.words):
+        return msgspec.structs.replace(thresholds, usual=b"")
+    usual = dict(zip(known.words, np.frombuffer(thresholds.usual, np.int8).tolist(), strict=True))
+    scores = np.array([usual.get(word, 0) for word in vocabulary.words], np.int8)
+    return msgspec.structs.replace(thresholds, usual=scores.tobytes())
 
 
 def divided(corpus: Corpus, seed: int) -> Corpus:

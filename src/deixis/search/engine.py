@@ -103,7 +103,7 @@ class Ranking(NamedTuple):
 class Answer(NamedTuple):
     query: str
     hits: list[Hit]
-    #: Words of the query that the model has never seen: with one of them nothing is a match.
+    #: Words of the query that the model has never seen. Nothing matches them; an exclusion of them is ignored.
     unknown: list[str]
     #: The query with known words in their place, where there are some like them.
     suggestion: str = ""
@@ -343,7 +343,9 @@ class SearchEngine:
         )
         if terms.example_alone:
             ends[0] = relevance.alike
-        return np.where(terms.unknown, np.float32(np.inf), ends)
+        # What is unknown matches nothing and excludes nothing, but pictures without it are not found by that alone.
+        unknown = np.float32(-np.inf if terms.denied.all() else np.inf)
+        return np.where(terms.unknown, unknown, ends)
 
     def _words_in_best(self, terms: Terms, scores: Floats, ids: Ids) -> WordsInBest:
         worst, noun = np.zeros((2, len(scores)), np.float32)
