@@ -13,10 +13,10 @@ a look. `report` counts:
 precision_at_5      of the first five pictures, those that fit all of the query; for misspelled words and other
                     languages, of the query in English (`means`)
 said_absent         queries that the program calls absent or does not know
-answer_right        queries with a right answer about presence, judged by the first five pictures only: the program calls
-                    a picture a match and something of the first five fits, or it calls none and no judged picture fits;
-                    words it does not know: it calls none. Where a picture beyond the first five is known to fit, it is
-                    in `forty_judgments.json` too
+answer_right        queries with a right answer about presence, judged by the first five pictures only: the program
+                    calls a picture a match and something of the first five fits, or it calls none and no judged picture
+                    fits; words it does not know: it calls none. A picture beyond the first five that is known to fit is
+                    in `forty_judgments.json`, too
 answer_right_if_always_matched   the same of a program that always calls a match, unless it does not know a word
 precision_of_matches   of the first five, those called a match that fit
 """
