@@ -62,10 +62,8 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=packaged_folder())
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    known = (
-        json.loads(options.json.read_text("utf-8")).get("rows", []) if options.json and options.json.exists() else []
-    )
-    rows: list[dict[str, Any]] = known
+    known = json.loads(options.json.read_text("utf-8")) if options.json and options.json.exists() else {}
+    rows: list[dict[str, Any]] = known.get("rows", [])
     for module, name, values in ((None, "", (None,)), *CHANGES):
         for value in values:
             change = {name: value} if name else {}
