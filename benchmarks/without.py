@@ -62,7 +62,7 @@ def judge(asked: Collection, model: SearchModel, shown: dict[str, Bools] | None)
             queries = (f"{wanted} -{denied}", wanted)
             first = {query: ranking_of(asked, query, FIRST).ids[:FIRST].tolist() for query in queries}
             answers = {query: ranking_of(asked, query, len(asked.images)) for query in queries}
-            row = {"wanted": wanted, "denied": denied}
+            row: dict[str, Any] = {"wanted": wanted, "denied": denied}
             for name, query in (("", f"{wanted} -{denied}"), ("ignored_", wanted)):
                 matches = answers[query].ids[answers[query].odds >= 0]
                 row |= {f"{name}free": (~has)[first[query]].mean(), f"{name}wanted_and_free": free[first[query]].mean()}
