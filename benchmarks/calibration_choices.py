@@ -3,7 +3,9 @@
     python benchmarks/calibration_choices.py FLICKR8K COCO_MINI --boxes-of CORPUS --work FOLDER [--pictures-in PICTURES]
         [--bundle src/deixis/base/bundle] [--json results/search/validation.json]
 
-Fitted and measured on validation pictures only, those that photo_search.py embeds. `rows` has for each change:
+Measured on validation pictures, those that photo_search.py embeds. Only `classes` is held out: its thresholds are
+fitted on boxes of training pictures. Nouns, phrases, rare words, pairs and `people` are measured on the pictures that
+their thresholds are fitted on. `rows` has for each change:
 
 classes, nouns   mean F1 of what is called a match, as a share of what the best cut reaches (COCO's 80 classes by boxes;
                  nouns of captions, mean of both corpora), and `missed`, the things with ten pictures called absent
@@ -60,8 +62,8 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=packaged_folder())
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    known = json.loads(options.json.read_text("utf-8"))["rows"] if options.json and options.json.exists() else []
-    rows: list[dict[str, Any]] = known
+    known = json.loads(options.json.read_text("utf-8")) if options.json and options.json.exists() else {}
+    rows: list[dict[str, Any]] = known.get("rows", [])
     for module, name, values in ((None, "", (None,)), *CHANGES):
         for value in values:
             change = {name: value} if name else {}

@@ -13,8 +13,11 @@ a look. `report` counts:
 precision_at_5      of the first five pictures, those that fit all of the query; for misspelled words and other
                     languages, of the query in English (`means`)
 said_absent         queries that the program calls absent or does not know
-answer_right        queries with a right answer about presence: something of the first five fits and the program calls a
-                    picture a match, or nothing fits and it calls none; words it does not know: it calls none
+answer_right        queries with a right answer about presence, judged by the first five pictures only: the program
+                    calls a picture a match and something of the first five fits, or it calls none and no judged picture
+                    fits; words it does not know: it calls none. A picture beyond the first five that is known to fit is
+                    in `forty_judgments.json`, too
+answer_right_if_always_matched   the same of a program that always calls a match, unless it does not know a word
 precision_of_matches   of the first five, those called a match that fit
 """
 
@@ -30,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import ImageDraw
 from reporting import write_report
@@ -110,7 +114,8 @@ def report(index: Path) -> dict[str, Any]:
                 "called_fitting": int((called & fits).sum()),
                 "unknown_words": answer.unknown,
                 "suggestion": answer.suggestion,
-                "right": not called.any() if unknown else bool(called.any() == fits.any()),
+                "right": not called.any() if unknown else is_right(called, fits, own),
+                "right_if_always_matched": unknown or bool(fits.any()),
                 "pictures": {name: bool(fit) for name, fit in zip(names, fits, strict=True)},
             }
         )
@@ -129,6 +134,11 @@ def report(index: Path) -> dict[str, Any]:
     }
 
 
+def is_right(called: NDArray[np.bool_], fits: NDArray[np.bool_], judged: dict[str, bool]) -> bool:
+    """Whether the answer is right about presence, as far as pictures were judged."""
+    return bool(fits.any()) if called.any() else not any(judged.values())
+
+
 def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     called = sum(row["called"] for row in rows)
     return {
@@ -136,6 +146,7 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "precision_at_5": round(float(np.mean([row["fitting"] / FIRST for row in rows])), 3),
         "said_absent": sum(not row["called"] for row in rows),
         "answer_right": sum(row["right"] for row in rows),
+        "answer_right_if_always_matched": sum(row["right_if_always_matched"] for row in rows),
         "precision_of_matches": round(sum(row["called_fitting"] for row in rows) / called, 3) if called else None,
     }
 

@@ -5,7 +5,9 @@ if captions of at least ten pictures have the wanted noun and not the denied one
 both. Of the first ten pictures, `free` is the share whose captions do not mention what is denied, `all_free` the share
 of queries where that is all ten, and `wanted_and_free` the share that also mentions the wanted noun. `ignored` is the
 same of a search for the wanted noun alone. `by_boxes` judges what is denied by COCO's boxes too, where it is one of
-COCO's classes: these know also what captions leave out, people in the background for instance.
+COCO's classes: these know also what captions leave out, people in the background for instance. Of all pictures,
+`called` is the share of those whose captions have the wanted noun and not the denied one that is called a match, and
+`ignored` the same of the wanted noun alone; `no_match` is the share of queries without any match.
 
 Words of captions that count as people are in `PEOPLE`.
 """
@@ -22,6 +24,7 @@ from deixis.adapters.phrasing import FUNCTION_WORDS
 from deixis.adapters.search_model import SearchModel
 from deixis.corpus import Image
 from deixis.search.caption_queries import caption_matches, head_counts, noun_phrases
+from deixis.search.engine import Ranking
 from deixis.search.queries import parse_query
 from deixis.text.plurals import singular
 
@@ -56,10 +59,14 @@ def judge(asked: Collection, model: SearchModel, shown: dict[str, Bools] | None)
             both, free = mentions[wanted] & has, mentions[wanted] & ~has
             if wanted == denied or both.sum() < LEAST_BOTH or free.sum() < LEAST_FREE:
                 continue
-            first = {query: first_pictures(asked, query) for query in (f"{wanted} -{denied}", wanted)}
-            row = {"wanted": wanted, "denied": denied}
+            queries = (f"{wanted} -{denied}", wanted)
+            first = {query: ranking_of(asked, query, FIRST).ids[:FIRST].tolist() for query in queries}
+            answers = {query: ranking_of(asked, query, len(asked.images)) for query in queries}
+            row: dict[str, Any] = {"wanted": wanted, "denied": denied}
             for name, query in (("", f"{wanted} -{denied}"), ("ignored_", wanted)):
+                matches = answers[query].ids[answers[query].odds >= 0]
                 row |= {f"{name}free": (~has)[first[query]].mean(), f"{name}wanted_and_free": free[first[query]].mean()}
+                row |= {f"{name}called": free[matches].sum() / free.sum(), f"{name}no_match": len(matches) == 0}
             box = {"people": "person"}.get(denied, denied)
             if shown is not None and box in shown:
                 row["by_boxes"] = (~(has | shown[box]))[first[f"{wanted} -{denied}"]].mean()
@@ -81,16 +88,15 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     record: dict[str, Any] = {"queries": len(rows), "free": mean("free")}
     record["all_free"] = round(float(np.mean([row["free"] == 1 for row in rows])), 4)
-    record |= {name: mean(name) for name in ("wanted_and_free", "by_boxes")}
-    ignored = {name: mean(f"ignored_{name}") for name in ("free", "wanted_and_free", "by_boxes")}
+    record |= {name: mean(name) for name in ("wanted_and_free", "by_boxes", "called", "no_match")}
+    ignored = {name: mean(f"ignored_{name}") for name in ("free", "wanted_and_free", "by_boxes", "called", "no_match")}
     return {**record, "ignored": ignored}
 
 
-def first_pictures(asked: Collection, query: str) -> list[int]:
-    """The first pictures that the engine answers with."""
-    (ranking,) = asked.engine.rank(asked.engine.terms([parse_query(query)], [None]), FIRST)
-    first: list[int] = ranking.ids[:FIRST].tolist()
-    return first
+def ranking_of(asked: Collection, query: str, count: int) -> Ranking:
+    """At least the `count` first pictures that the engine answers with."""
+    (ranking,) = asked.engine.rank(asked.engine.terms([parse_query(query)], [None]), count)
+    return ranking
 
 
 def frequent_nouns(model: SearchModel, images: Sequence[Image]) -> list[str]:

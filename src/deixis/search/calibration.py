@@ -11,8 +11,9 @@ present     a logistic regression between queries that some picture of a collect
             present where they are not counts more, as the model hardly knows them.
             For a noun that many pictures match and that would still be called absent, the threshold is lower
             (`lower_for`); for a label it is between collections with few pictures of it and with none.
-            Phrases of several words have their own regression. It also has to reject pairs of a modifier and a noun
-            that captions have, but never together ("a purple elephant").
+            Phrases of several words have their own regression. Pairs of a modifier and a noun that captions have, but
+            never together ("a purple elephant"), count as absent in it, with a small weight (`PAIR_WEIGHT`): most are
+            still called present, as a larger weight calls more right phrases absent.
 
 What other values of the constants do on validation pictures is in results/search/validation.json
 (`benchmarks/calibration_choices.py`).
