@@ -71,6 +71,10 @@ def ground(
             print_json_line({"picture": shown(os.fsencode(image)), **size, "sentence": sentence, "phrases": groundings})
             continue
         print_table(shown(os.fsencode(image)), ["phrase", "there", "box", "place"], map(_row, groundings))
+        if any(not grounding.presence_percent for grounding in groundings):
+            typer.echo(
+                "deixis: ?: no estimate; the model has never read some of these words, or is not calibrated", err=True
+            )
     if out is not None and len(faults) < len(images) and not as_json:
         typer.echo(f"Drawn to {out}")
     for line in faults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ def open_session(graph: bytes | Path, threads: int = 0, sizes: Mapping[str, int]
         threads: 0 are as many as onnxruntime likes.
         sizes: of axes that the graph leaves open, by name; a graph whose sizes are known runs faster.
     """
+    # Its official builds report what they run to their maker; set before the import, this turns all of it off.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
