@@ -21,10 +21,12 @@ from typer.testing import CliRunner
 
 from deixis.adapters.bundles import Presence, Relevance, Threshold, read_bundle
 from deixis.cli import app, main
+from deixis.cli.search_command import _print_unknown
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
 from deixis.loading import load_search_model
 from deixis.search import bundle_calibration
+from deixis.search.engine import Answer, Hit
 
 
 class Done(NamedTuple):
@@ -121,6 +123,17 @@ def test_a_query_needs_no_quotes(deixis: Command, bundle: Path, pictures: Path, 
     answer = json.loads(deixis("search", "-n2", *words, "--json", code=None).stdout)
     assert answer == json.loads(deixis("search", "-n2", query, "--json", code=None).stdout)
     assert answer["query"] == query
+
+
+def test_words_that_were_ignored_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    hit = Hit(b"dog.jpg", 0.9, True)
+    for hits, unknown, said in (
+        ([hit], ["zorblax"], 'The model does not know "zorblax", and ignores it.'),
+        ([hit], ["zorblax", "qwerty"], "and ignores them."),
+        ([hit._replace(relevant=False)], ["zorblax"], 'The model does not know "zorblax".'),
+    ):
+        _print_unknown(Answer("a dog -zorblax", hits, unknown))
+        assert said in capsys.readouterr().err
 
 
 def test_nothing_found_is_exit_code_1(deixis: Command, bundle: Path, pictures: Path) -> None:

@@ -386,7 +386,9 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
 def _print_unknown(answer: Answer) -> None:
     """Say which words the model does not know, or hardly, and what may have been meant."""
     words, rare = (", ".join(f'"{word}"' for word in some) for some in (answer.unknown, answer.rare))
-    notes = [f"The model does not know {words}."] if words else []
+    # Where something matches, the words were excluded, or are of another side of "or".
+    ignored = "" if answer.absent else f", and ignores {'it' if len(answer.unknown) == 1 else 'them'}"
+    notes = [f"The model does not know {words}{ignored}."] if words else []
     notes += [f"The model hardly knows {rare}; look at the closest pictures yourself."] if rare else []
     notes += ["Queries are in English."] if len(answer.unknown) > 1 else []
     notes += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
