@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 
 from deixis.adapters.bundles import BACKBONE, MANIFEST, OLD_VERSION, WEIGHTS, packaged_folder, read_bundle
 from deixis.adapters.onnx_captioner import beam_search as numpy_beam_search
-from deixis.adapters.onnx_grounding import rank_by_coverage
+from deixis.adapters.onnx_grounding import most_expected, rank_by_coverage
 from deixis.base.bundle_export import _with_settings, export_bundle
 from deixis.base.bundle_model import BundleModel
 from deixis.base.bundle_networks import BundleCaptioner, bundle_grounder
@@ -185,6 +185,8 @@ def test_boxes_are_ranked_by_coverage_as_in_pytorch() -> None:
             theirs = by_coverage(torch.from_numpy(corners), torch.from_numpy(logits), sharpness).numpy()
             assert np.array_equal(ours.argsort(1), theirs.argsort(1))
             assert np.allclose(ours, theirs, atol=1e-5)
+            # What `ground` answers with is the first of them.
+            assert np.array_equal(most_expected(corners, logits), theirs.argmax(1))
 
 
 @pytest.mark.parametrize("width", [1, 3, 20])

@@ -100,6 +100,8 @@ def export_bundle(
     if points is not None:
         points.network.proposer.backbone.fuse()
         points.network.recipe = _with_settings(points.network.recipe, grounding_set)
+    elif grounding_set:
+        raise DeixisError(f"{run}: there is no grounding whose settings could change")
     tower = trained_tower(run, recipe)
     tower.side = side or tower.side
     networks = Networks(tower, texts, features.vocabulary, points, _captioner(captioner, tower.dim))
