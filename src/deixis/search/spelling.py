@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Sequence
 
+from deixis.adapters.phrasing import COMMON
 from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 
 #: Shorter words are near too many others.
 SHORTEST = 4
-#: How alike two words must be (`difflib`'s ratio), and by how many letters their lengths may differ.
-ALIKE, LENGTHS = 0.7, 2
-#: How many letters may be wrong, missing, added or swapped: one, and two from this length on. More would make a word of
-#: many words of other languages ("perro", "person").
-TWO_ERRORS = 7
-#: How much a word that was read ten times as often gains: who writes "elefant" means no "elegant".
-FREQUENT = 0.05
+#: By how many letters two words may differ in length.
+LENGTHS = 2
+#: What a wrong letter costs, and a slip: letters that are swapped, a letter that is doubled or not, a vowel that is
+#: wrong, missing or too many. People make slips in words that they know; a word with other errors is often another
+#: word.
+ERROR, SLIP = 1.0, 0.7
+VOWELS = frozenset("aeiouy")
+#: What the errors of a word may cost: one error of any kind, and two slips in a word of so many letters. With more,
+#: words of other languages would be like some English word ("perro", "person").
+MOST, MOST_OF_LONG, LONG = ERROR, 2 * SLIP, 7
+#: A word that was read less often than this share of `COMMON` is hardly ever what people look for. For it, errors may
+#: cost only so much per letter: "mariage" is meant for "marriage", but "unicorn" not for "union".
+FREQUENT, MOST_OF_RARE = 1 / 12, 1 / 9
+#: How much errors may cost more for a word that was read ten times as often.
+TENFOLD = 0.25
 #: How often a word must have been read to be suggested: rare ones may be misspelled themselves.
 READ = 10
-#: A word that was read less often than `READ` is taken for misspelled if one like it was read so many times as often.
-TIMES = 50
+#: Captions misspell words, too: a word that was read less often than `MISREAD` is taken for misspelled if one like it
+#: was read so many times as often, and if only letters are swapped or the word is long: "whale" is not meant for
+#: "while".
+MISREAD, TIMES, LONG_ENOUGH = 15, 50, 8
 
 
 def suggestion(query: str, unknown: Sequence[str], vocabulary: Vocabulary | None) -> str:
@@ -50,7 +60,7 @@ def suggestion(query: str, unknown: Sequence[str], vocabulary: Vocabulary | None
     for word in tokens_of(query):
         if word not in unknown and (meant := _misspelled(word, vocabulary)):
             query = _replaced(query, word, meant)
-    meant_by = {word: _two_words(word, vocabulary) or _nearest(word, vocabulary) for word in unknown}
+    meant_by = {word: _nearest(word, vocabulary) or _two_words(word, vocabulary) for word in unknown}
     unlike = [word for word, meant in meant_by.items() if not meant]
     if any(len(word) < SHORTEST for word in unlike):
         return ""
@@ -77,51 +87,86 @@ def _replaced(query: str, word: str, meant: str) -> str:
 def _misspelled(word: str, vocabulary: Vocabulary) -> str:
     """What a rare word stands for that some captions misspelled, too; empty for all others."""
     count = vocabulary.count(word)
-    if not 0 < count < READ:
+    if not 0 < count < MISREAD:
         return ""
     meant = _nearest(word, vocabulary)
-    return meant if vocabulary.count(meant) >= TIMES * count and singular(meant) != singular(word) else ""
+    is_likely = len(word) >= LONG_ENOUGH or sorted(word) == sorted(meant)
+    frequent = vocabulary.count(meant) >= TIMES * count
+    return meant if is_likely and frequent and singular(meant) != singular(word) else ""
 
 
 def _nearest(word: str, vocabulary: Vocabulary) -> str:
-    """The known word that is most alike, a frequent one rather than a rare one."""
+    """The known word that was most likely meant, a frequent one rather than a rare one; empty where none is likely."""
     if len(word) < SHORTEST:
         return ""
-    near = [
-        known
-        for known, count in zip(vocabulary.words, vocabulary.counts, strict=True)
-        # Hardly anybody gets the first letter wrong, and words of other languages are like many.
-        if known[0] == word[0]
-        and count >= READ
-        and len(known) >= SHORTEST - 1
-        and abs(len(known) - len(word)) <= LENGTHS
-    ]
-    most = 1 if len(word) < TWO_ERRORS else 2
-    alike = [known for known in difflib.get_close_matches(word, near, 10, ALIKE) if _errors(word, known) <= most]
-    matcher = difflib.SequenceMatcher(b=word)
+    frequent, spelled = _frequent(vocabulary), _spelled(word)
+    letters = set(spelled)
+    nearest, least = "", math.inf
+    for known, count in zip(vocabulary.words, vocabulary.counts, strict=True):
+        if count < READ:
+            break  # Words are sorted by their counts.
+        # Hardly anybody gets the first letter wrong.
+        if known[0] != word[0] or known == word or abs(len(known) - len(word)) > LENGTHS:
+            continue
+        others = set(spelled_known := _spelled(known))
+        # Of words this short, only letters may have been doubled.
+        if len(known) < SHORTEST and (len(known) < SHORTEST - 1 or others != letters):
+            continue
+        most = MOST_OF_LONG if len(word) >= LONG else MOST
+        most = most if count >= frequent else min(most, MOST_OF_RARE * len(word))
+        # Each letter that only one of them has is an error; comparing these first saves time.
+        if SLIP * max(len(letters - others), len(others - letters)) > most:
+            continue
+        cost = _cost(spelled, spelled_known)
+        if cost <= most and (penalty := cost - TENFOLD * math.log10(count)) < least:
+            nearest, least = known, penalty
+    return nearest
 
-    def fitness(known: str) -> float:
-        matcher.set_seq1(known)
-        # To the matcher, swapped letters are two errors; to a person, one.
-        swapped = sorted(known) == sorted(word) and _errors(word, known) == 1
-        alike = 1 - 1 / (2 * len(word)) if swapped else matcher.ratio()
-        return alike + FREQUENT * math.log10(vocabulary.count(known))
 
-    return max(alike, key=fitness, default="")
+def _frequent(vocabulary: Vocabulary) -> float:
+    """How often a word must have been read to be frequent in queries, too."""
+    return max(READ, FREQUENT * COMMON * vocabulary.total)
 
 
-def _errors(word: str, known: str) -> int:
-    """Letters to replace, add, remove or swap with their neighbour (the optimal string alignment distance)."""
-    rows = [list(range(len(known) + 1))]
-    for line, letter in enumerate(word, start=1):
-        above, row = rows[-1], [line]
-        for column, other in enumerate(known, start=1):
-            least = min(above[column] + 1, row[-1] + 1, above[column - 1] + (letter != other))
-            if line > 1 and column > 1 and (letter, word[line - 2]) == (known[column - 2], other):
-                least = min(least, rows[-2][column - 2] + 1)
+def _spelled(word: str) -> str:
+    """A word as it is compared: "ph" is as good as "f"."""
+    return word.replace("ph", "f")
+
+
+def _cost(word: str, known: str) -> float:
+    """What the errors cost with which `known` becomes `word`.
+
+    >>> _cost("hosre", "horse"), _cost("bycicle", "bicycle"), _cost("climer", "climber"), _cost("cakez", "cake")
+    (0.7, 1.4, 1.0, 2.0)
+    """
+    above: list[float] = []
+    row = [0.0]
+    for column in range(len(known)):
+        row.append(row[-1] + _cost_of_one(known, column))
+    for line, letter in enumerate(word):
+        is_last = line == len(word) - 1
+        before, above, row = above, row, [row[0] + _cost_of_one(word, line, ends=is_last)]
+        for column, other in enumerate(known):
+            vowels = letter in VOWELS and other in VOWELS
+            ends = is_last and column == len(known) - 1
+            wrong = 0.0 if letter == other else 2 * ERROR if ends else SLIP if vowels else ERROR
+            least = min(
+                above[column] + wrong,
+                row[column] + _cost_of_one(known, column),
+                above[column + 1] + _cost_of_one(word, line, ends=is_last),
+            )
+            if line and column and (letter, word[line - 1]) == (known[column - 1], other):
+                least = min(least, before[column - 1] + SLIP)
             row.append(least)
-        rows.append(row)
-    return rows[-1][-1]
+    return row[-1]
+
+
+def _cost_of_one(word: str, index: int, *, ends: bool = False) -> float:
+    """What it costs that only `word` has a letter; with `ends`, a last letter that was typed and is no double."""
+    letter = word[index]
+    if letter in (word[index - 1 : index], word[index + 1 : index + 2]):
+        return SLIP
+    return 2 * ERROR if ends else SLIP if letter in VOWELS else ERROR
 
 
 def _two_words(word: str, vocabulary: Vocabulary) -> str:
@@ -129,4 +174,4 @@ def _two_words(word: str, vocabulary: Vocabulary) -> str:
     parts = [(word[:cut], word[cut:]) for cut in range(3, len(word) - 2)]
     counts = [min(map(vocabulary.count, pair)) for pair in parts]
     best = max(range(len(parts)), key=counts.__getitem__, default=0)
-    return " ".join(parts[best]) if parts and counts[best] >= READ else ""
+    return " ".join(parts[best]) if parts and counts[best] >= _frequent(vocabulary) else ""
