@@ -104,6 +104,21 @@ def test_similar_leaves_the_file_itself_out_but_not_its_copies(engine: SearchEng
     assert Path(os.fsdecode(engine.similar(copy, 1).hits[0].path)).stem == "red"
 
 
+def test_more_matches_are_announced_only_where_there_are_some(engine: SearchEngine, tmp_path: Path) -> None:
+    red = tmp_path / "pictures" / "red.png"
+    for ask in (
+        lambda count: engine.search("red", count),
+        lambda count: engine.search("red", count, like=red),
+        lambda count: engine.similar(red, count),
+        lambda count: engine.search("something", count),
+    ):
+        matches = sum(hit.relevant for hit in ask(100).hits)
+        for count in range(1, len(PAINTED)):
+            answer = ask(count)
+            assert len(answer.hits) == count
+            assert answer.more_matches == answer.as_data()["more_matches"] == (matches > count)
+
+
 def test_what_is_absent_is_said_to_be(engine: SearchEngine) -> None:
     answer = engine.search("something grey")
     assert answer.absent

@@ -360,6 +360,7 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
         if answer.absent:
             typer.echo(f"no match for {printable(what)}", err=True)
         _print_unknown(answer)
+        _print_more(answer)
         return
     if options.as_json:
         record = answer.as_data()
@@ -379,8 +380,12 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
             separated = True
         # Rounded down: what is no match is not shown as 0.50.
         typer.echo(f"{math.floor(100 * hit.score) / 100:6.2f}  {printable(shown(hit.path))}")
-    if len(answer.hits) == options.count and answer.hits[-1].relevant:
-        typer.echo("There may be more matches: raise --count.", err=True)
+    _print_more(answer)
+
+
+def _print_more(answer: Answer) -> None:
+    if answer.more_matches:
+        typer.echo("There are more matches: raise --count (-n).", err=True)
 
 
 def _print_unknown(answer: Answer) -> None:

@@ -109,6 +109,8 @@ class Answer(NamedTuple):
     suggestion: str = ""
     #: Words that the model has hardly read: it is wrong about them more often than about others.
     rare: Sequence[str] = ()
+    #: Whether there are more matches than `hits` has.
+    more_matches: bool = False
 
     @property
     def absent(self) -> bool:
@@ -124,6 +126,7 @@ class Answer(NamedTuple):
             "unknown_words": self.unknown,
             "suggestion": self.suggestion,
             "rare_words": list(self.rare),
+            "more_matches": self.more_matches,
         }
 
 
@@ -161,15 +164,22 @@ class SearchEngine:
         """
         query = parse_query(text, needs_words=like is None)
         example = None if like is None else self.embed_picture(os.fsencode(like))
-        most = count if like is None else count + 1
+        # One picture more says whether there are more matches.
+        most = count + 1 if like is None else count + 2
         (ranking,) = self.rank(self.terms([query], [example]), most, [self.passing(only)])
-        return Answer(query.text, self._hits(ranking, count, only, like), *self.unknown(query))
+        hits = self._hits(ranking, count + 1, only, like)
+        return Answer(
+            query.text, hits[:count], *self.unknown(query), more_matches=any(hit.relevant for hit in hits[count:])
+        )
 
     def similar(self, picture: str | Path, count: int = 20, *, only: Filter | None = None) -> Answer:
         """The pictures that resemble a picture, without that file itself."""
         row = self.embed_picture(os.fsencode(picture))
-        (ranking,) = self.rank([example_terms(row)], count + 1, [self.passing(only)])
-        return Answer(shown(os.fsencode(picture)), self._hits(ranking, count, only, picture), [])
+        (ranking,) = self.rank([example_terms(row)], count + 2, [self.passing(only)])
+        hits = self._hits(ranking, count + 1, only, picture)
+        return Answer(
+            shown(os.fsencode(picture)), hits[:count], [], more_matches=any(hit.relevant for hit in hits[count:])
+        )
 
     def terms(self, queries: Sequence[Query], examples: Sequence[Floats | None]) -> list[Terms]:
         """Embed queries together.
