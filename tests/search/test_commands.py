@@ -26,7 +26,7 @@ from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
 from deixis.loading import load_search_model
 from deixis.search import bundle_calibration
-from deixis.search.engine import Answer, Hit
+from deixis.search.engine import Answer, Hit, IgnoredExclusion
 
 
 class Done(NamedTuple):
@@ -133,8 +133,20 @@ def test_words_that_were_ignored_are_named(capsys: pytest.CaptureFixture[str]) -
         ([hit], ["zorblax", "qwerty"], "and ignores them."),
         ([hit._replace(relevant=False)], ["zorblax"], 'The model does not know "zorblax".'),
     ):
-        _print_unknown(Answer("a dog -zorblax", hits, unknown))
+        _print_unknown(Answer("a dog or a zorblax", hits, unknown))
         assert said in capsys.readouterr().err
+
+
+def test_exclusions_without_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    hit = Hit(b"dog.jpg", 0.9, True)
+    unknown, absent = IgnoredExclusion("a red zorblax", "unknown"), IgnoredExclusion("frisbee", "absent")
+    for ignored, said in (
+        ([unknown], 'The model does not know "zorblax", so excluding "a red zorblax" has no effect.\n'),
+        ([absent], 'Excluding "frisbee" has no effect: no picture matches it.\n'),
+        ([absent, IgnoredExclusion("leash", "absent")], "no picture matches them.\n"),
+    ):
+        _print_unknown(Answer("a dog", [hit], ["zorblax"] if unknown in ignored else [], ignored_exclusions=ignored))
+        assert capsys.readouterr().err.endswith(said)
 
 
 def test_nothing_found_is_exit_code_1(deixis: Command, bundle: Path, pictures: Path) -> None:

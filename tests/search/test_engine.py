@@ -13,6 +13,7 @@ from deixis.adapters.bundles import Relevance, Threshold
 from deixis.errors import DeixisError, InputError
 from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine, rounded_down
+from deixis.search.filters import Filter
 from deixis.search.indexing import index_folders
 from tests.search.fakes import COLOURS, ColourModel, paint, paint_quarters, unit
 
@@ -161,6 +162,24 @@ def test_a_word_that_the_encoder_does_not_know_matches_nothing(engine: SearchEng
     assert answer.absent
     assert {hit.score for hit in answer.hits} == {0.0}
     assert not engine.search("-red").absent
+
+
+def test_an_exclusion_without_effect_is_named_with_its_reason(engine: SearchEngine) -> None:
+    def ignored(query: str, only: Filter | None = None) -> list[dict[str, str]]:
+        reported: list[dict[str, str]] = engine.search(query, only=only).as_data()["ignored_exclusions"]
+        return reported
+
+    unknown, absent = {"phrase": "crimson", "reason": "unknown"}, {"phrase": "black", "reason": "absent"}
+    for only in (None, Filter(name="w")):
+        assert ignored("red -green", only) == ignored("crimson black", only) == []
+        assert ignored("red -crimson", only) == [unknown]
+        assert ignored("red -black -green without crimson", only) == [absent, unknown]
+        assert ignored("-black", only) == [absent]
+    # Nothing is found by an unknown word alone, so it is not without effect.
+    assert ignored("-crimson") == []
+    # What was reported does exclude nothing.
+    plain, without_black = (engine.search(query, len(PAINTED)) for query in ("red", "red -black"))
+    assert [hit.relevant for hit in plain.hits] == [hit.relevant for hit in without_black.hits]
 
 
 def test_a_phrase_is_judged_by_its_words_in_its_best_picture(

@@ -28,14 +28,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
         yield served
 
 
-@pytest.mark.parametrize("query", ["red", '"red" "blue"', "red -green", "black", "white and not red", "crimson red"])
+@pytest.mark.parametrize(
+    "query", ["red", '"red" "blue"', "red -green", "black", "white and not red", "crimson red", "red -black -crimson"]
+)
 def test_search_answers_as_the_engine_does(site: SearchSite, query: str) -> None:
     reply_ = site.get("/api/search", q=query, count=5).json()
     expected = SearchEngine(site.index, site.model).search(query, 5).as_data()
     assert [{name: hit[name] for name in ("path", "score", "relevant")} for hit in reply_["hits"]] == expected["hits"]
-    assert {name: reply_[name] for name in ("query", "absent", "unknown_words", "suggestion", "rare_words")} == {
-        name: expected[name] for name in ("query", "absent", "unknown_words", "suggestion", "rare_words")
-    }
+    same = ("query", "absent", "unknown_words", "suggestion", "rare_words", "ignored_exclusions")
+    assert {name: reply_[name] for name in same} == {name: expected[name] for name in same}
 
 
 def test_what_cannot_be_answered_is_reported(site: SearchSite) -> None:

@@ -389,16 +389,35 @@ def _print_more(answer: Answer) -> None:
 
 
 def _print_unknown(answer: Answer) -> None:
-    """Say which words the model does not know, or hardly, and what may have been meant."""
-    words, rare = (", ".join(f'"{word}"' for word in some) for some in (answer.unknown, answer.rare))
-    # Where something matches, the words were excluded, or are of another side of "or".
-    ignored = "" if answer.absent else f", and ignores {'it' if len(answer.unknown) == 1 else 'them'}"
-    notes = [f"The model does not know {words}{ignored}."] if words else []
-    notes += [f"The model hardly knows {rare}; look at the closest pictures yourself."] if rare else []
+    """Say which words the model does not know, or hardly, what was excluded in vain, and what may have been meant."""
+    excluded = {
+        reason: [phrase for phrase, own_reason in answer.ignored_exclusions if own_reason == reason]
+        for reason in ("unknown", "absent")
+    }
+    ignored = ""
+    if excluded["unknown"]:
+        ignored = f", so excluding {_quoted_list(excluded['unknown'])} has no effect"
+    elif not answer.absent:
+        # They are on another side of "or".
+        ignored = f", and ignores {_it_or_them(answer.unknown)}"
+    notes = [f"The model does not know {_quoted_list(answer.unknown)}{ignored}."] if answer.unknown else []
+    if answer.rare:
+        wrong = f"is often wrong about {_it_or_them(answer.rare)}; look at the pictures yourself"
+        notes.append(f"The model hardly knows {_quoted_list(answer.rare)} and {wrong}.")
+    if absent := excluded["absent"]:
+        notes.append(f"Excluding {_quoted_list(absent)} has no effect: no picture matches {_it_or_them(absent)}.")
     notes += ["Queries are in English."] if len(answer.unknown) > 1 else []
     notes += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
     if notes:
         typer.echo(printable(" ".join(notes)), err=True)
+
+
+def _quoted_list(texts: Sequence[str]) -> str:
+    return ", ".join(f'"{text}"' for text in texts)
+
+
+def _it_or_them(texts: Sequence[str]) -> str:
+    return "it" if len(texts) == 1 else "them"
 
 
 def _print_paths(paths: Iterable[bytes], null: bool) -> None:

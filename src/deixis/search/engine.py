@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,16 @@ class Ranking(NamedTuple):
 
     ids: Ids
     odds: Floats
+    #: `(terms,)`: which terms no picture of the collection matches.
+    absent: NDArray[np.bool_]
+
+
+class IgnoredExclusion(NamedTuple):
+    """What a query excludes without any effect."""
+
+    phrase: str
+    #: Whether the model does not know a word of it, or no picture of the collection matches it.
+    reason: Literal["unknown", "absent"]
 
 
 class Answer(NamedTuple):
@@ -111,6 +121,7 @@ class Answer(NamedTuple):
     rare: Sequence[str] = ()
     #: Whether there are more matches than `hits` has.
     more_matches: bool = False
+    ignored_exclusions: Sequence[IgnoredExclusion] = ()
 
     @property
     def absent(self) -> bool:
@@ -127,6 +138,7 @@ class Answer(NamedTuple):
             "suggestion": self.suggestion,
             "rare_words": list(self.rare),
             "more_matches": self.more_matches,
+            "ignored_exclusions": [ignored._asdict() for ignored in self.ignored_exclusions],
         }
 
 
@@ -169,7 +181,11 @@ class SearchEngine:
         (ranking,) = self.rank(self.terms([query], [example]), most, [self.passing(only)])
         hits = self._hits(ranking, count + 1, only, like)
         return Answer(
-            query.text, hits[:count], *self.unknown(query), more_matches=any(hit.relevant for hit in hits[count:])
+            query.text,
+            hits[:count],
+            *self.unknown(query),
+            more_matches=any(hit.relevant for hit in hits[count:]),
+            ignored_exclusions=self.ignored_exclusions(query, ranking),
         )
 
     def similar(self, picture: str | Path, count: int = 20, *, only: Filter | None = None) -> Answer:
@@ -254,7 +270,10 @@ class SearchEngine:
             within: for each query the pictures that are ranked, or None for all that may be among the best.
         """
         if not len(self.collection):
-            return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+            return [
+                Ranking(np.empty(0, np.int64), np.empty(0, np.float32), np.zeros_like(terms.denied))
+                for terms in queries
+            ]
         single = [_is_single(terms) for terms in queries]
         rows = [terms.phrases.texts.embeddings for terms, alone in zip(queries, single, strict=True) if alone]
         looked_up = list(self._nearest(np.concatenate(rows), max(CANDIDATES, count))) if rows else []
@@ -308,13 +327,15 @@ class SearchEngine:
         """Rank candidates, or the pictures of `within`; the best ones of each term must be among the first `best`."""
         if within is None:
             scores = self._scores(terms, ids)
-            ends = self._ends(terms, scores[:, :best], ids[:best])
+            best_scores = scores[:, :best]
+            ends = self._ends(terms, best_scores, ids[:best])
         else:
-            ends = self._ends(terms, self._scores(terms, ids[:best]), ids[:best])
+            best_scores = self._scores(terms, ids[:best])
+            ends = self._ends(terms, best_scores, ids[:best])
             ids = self._nearest_of(terms, within, CANDIDATES_OF_FILTER)
             scores = self._scores(terms, ids)
         order, odds = ranked(scores, ends, terms.denied, self.model.relevance, terms.either)
-        return Ranking(ids[order], odds)
+        return Ranking(ids[order], odds, ends > best_scores.max(1))
 
     def _scores(self, terms: Terms, ids: Ids) -> Floats:
         """`(terms, pictures)`, by embeddings, cells and words."""
@@ -404,6 +425,15 @@ class SearchEngine:
             for groups in ([phrase.unknown for phrase in phrasings], [phrase.rare for phrase in phrasings])
         )
         return words, suggestion(query.text, words, self.model.known_words), rare
+
+    def ignored_exclusions(self, query: Query, ranking: Ranking) -> list[IgnoredExclusion]:
+        """What the query excludes and no picture matches, so that nothing is excluded by it."""
+        absent = ranking.absent[len(ranking.absent) - len(query.without) :].tolist()
+        return [
+            IgnoredExclusion(phrase, "unknown" if phrasing(phrase, self.model, excluded=True).unknown else "absent")
+            for phrase, is_absent in zip(query.without, absent, strict=True)
+            if is_absent
+        ]
 
 
 def example_terms(row: Floats) -> Terms:

@@ -21,7 +21,7 @@ import numpy as np
 
 from deixis.adapters.search_model import Floats, SearchModel
 from deixis.errors import DeixisError
-from deixis.search.engine import Ranking, SearchEngine, Terms, example_terms, rounded_down
+from deixis.search.engine import IgnoredExclusion, Ranking, SearchEngine, Terms, example_terms, rounded_down
 from deixis.search.filters import Filter
 from deixis.search.queries import Query
 from deixis.search.relevance import likelihoods
@@ -62,6 +62,7 @@ class Answered(NamedTuple):
     matches: int
     #: Whether more follow.
     more: bool
+    ignored_exclusions: Sequence[IgnoredExclusion]
 
 
 class Part(NamedTuple):
@@ -284,7 +285,9 @@ def _extended(engine: SearchEngine, terms: Terms, ranked: _Ranked, wanted: int) 
         (deeper,) = engine.rank([terms], depth)
         new = ~np.isin(deeper.ids, ranking.ids)
         ranking = Ranking(
-            np.concatenate([ranking.ids, deeper.ids[new]]), np.concatenate([ranking.odds, deeper.odds[new]])
+            np.concatenate([ranking.ids, deeper.ids[new]]),
+            np.concatenate([ranking.odds, deeper.odds[new]]),
+            ranking.absent,
         )
     return _Ranked(ranking, depth)
 
@@ -298,4 +301,6 @@ def _answered(question: Question, ranking: Ranking) -> Answered:
     scores = likelihoods(odds[part]).tolist()
     rows = zip(ids[part].tolist(), scores, (odds[part] >= 0).tolist(), strict=True)
     hits = [Found(picture, rounded_down(score), matches) for picture, score, matches in rows]
-    return Answered(question.engine, hits, int((odds >= 0).sum()), len(ids) > start + most)
+    engine, query = question.engine, question.query
+    ignored = [] if query is None else engine.ignored_exclusions(query, ranking)
+    return Answered(engine, hits, int((odds >= 0).sum()), len(ids) > start + most, ignored)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import FastAPI
@@ -35,6 +35,14 @@ class Hit(msgspec.Struct, frozen=True):
     relevant: bool
 
 
+class IgnoredExclusion(msgspec.Struct, frozen=True):
+    """What the query excludes without any effect."""
+
+    phrase: str
+    #: `unknown`: the model does not know a word of it; `absent`: no picture matches it.
+    reason: Literal["unknown", "absent"]
+
+
 class Answer(msgspec.Struct, frozen=True):
     """Pictures that were found, best first; `absent` where none of them is a match."""
 
@@ -45,12 +53,13 @@ class Answer(msgspec.Struct, frozen=True):
     matches: int
     #: Whether more pictures follow.
     more: bool
-    #: Words that the model does not know; with one of them nothing is a match.
+    #: Words that the model does not know. Nothing matches them; an exclusion of them is ignored.
     unknown_words: list[str]
     #: The query with known words in their place, where there are some like them.
     suggestion: str
     #: Words that the model has hardly read: it is wrong about them more often than about others.
     rare_words: list[str]
+    ignored_exclusions: list[IgnoredExclusion]
 
 
 class Grounded(msgspec.Struct, frozen=True):

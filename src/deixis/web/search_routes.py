@@ -27,6 +27,7 @@ from deixis.web.search_records import (
     Grounded,
     Grounding,
     Hit,
+    IgnoredExclusion,
     RegionPhrase,
     Status,
     picture_body,
@@ -174,7 +175,8 @@ def _answer(answered: Answered, query: ParsedQuery | None, only: Filter) -> Answ
     ]
     unknown = ([], "", []) if query is None else answered.engine.unknown(query)
     text = "" if query is None else query.text
-    return Answer(text, hits, not answered.matches, answered.matches, answered.more, *unknown)
+    ignored = [IgnoredExclusion(*exclusion) for exclusion in answered.ignored_exclusions]
+    return Answer(text, hits, not answered.matches, answered.matches, answered.more, *unknown, ignored)
 
 
 async def _indexed(state: SearchState, key: str) -> tuple[tuple[int, int], Callable[[], Picture]]:

@@ -24,6 +24,7 @@ let list = new List(listParameters(location.search));
 let loading = false;
 
 const plural = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+const quoted = (texts) => texts.map((text) => `“${text}”`).join(", ");
 const filtered = () => FILTERS.filter((name) => list.parameters.has(name)).length;
 
 /** The list that the fields of the page ask for. */
@@ -54,10 +55,16 @@ function report() {
     ? `Nothing here ${one}${within}.${list.hits.length ? " The nearest pictures are below." : ""}`
     : `${plural(answer.matches, "picture")} ${answer.matches === 1 ? one : many}${within}.`);
   if (answer.unknown_words.length) {
-    statusLine.append(` The model does not know ${answer.unknown_words.map((word) => `“${word}”`).join(", ")}.`);
+    statusLine.append(` The model does not know ${quoted(answer.unknown_words)}.`);
+  }
+  for (const reason of ["unknown", "absent"]) {
+    const phrases = answer.ignored_exclusions.filter((ignored) => ignored.reason === reason).map(({ phrase }) => phrase);
+    const why = reason === "unknown" ? "" : `: no picture matches ${phrases.length === 1 ? "it" : "them"}`;
+    if (phrases.length) statusLine.append(` Excluding ${quoted(phrases)} has no effect${why}.`);
   }
   if (answer.rare_words.length) {
-    statusLine.append(` The model hardly knows ${answer.rare_words.map((word) => `“${word}”`).join(", ")}: look for yourself.`);
+    const them = answer.rare_words.length === 1 ? "it" : "them";
+    statusLine.append(` The model hardly knows ${quoted(answer.rare_words)} and is often wrong about ${them}; look for yourself.`);
   }
   if (answer.suggestion) {
     const meant = make("button", { type: "button", class: "meant" }, answer.suggestion);
