@@ -140,6 +140,14 @@ def test_the_command_takes_filters(
     # A folder that is there is meant as a whole; its name alone may be the beginning of another's.
     assert names("--folder", str(folder / "pictures" / "2019")) == ["RED_1"]
     assert sorted(names("--folder", "2019")) == ["RED_1", "white"]
+    for options, said in (
+        (["--since", "2099"], b"No match for red: no picture passes the filters.\n"),
+        (["--since", "2020", "--until", "2020-05"], b"No match for red. Closest pictures:\n"),
+    ):
+        monkeypatch.setattr("sys.argv", ["deixis", "search", "red", "--index", str(folder / "index"), *options])
+        with pytest.raises(SystemExit, match="1"):
+            main()
+        assert capsysbinary.readouterr().out.startswith(said)
     monkeypatch.setattr("sys.argv", ["deixis", "search", "red", "--index", str(folder / "index"), "--since", "May"])
     with pytest.raises(SystemExit) as end:
         main()

@@ -370,7 +370,9 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
         return
     _print_unknown(answer)
     if answer.absent:
-        typer.echo(f"No match for {printable(what)}." + (" Closest pictures:" if answer.hits else ""))
+        none_passes = not (answer.hits or options.filter().is_empty)
+        follows = ". Closest pictures:" if answer.hits else ": no picture passes the filters." if none_passes else "."
+        typer.echo(f"No match for {printable(what)}{follows}")
     separated = answer.absent
     # Where nothing matches, a few are enough, unless more were asked for.
     few = answer.absent and options.count == SHOWN
