@@ -130,6 +130,14 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     assert visitor.found("#rest")
     visitor.search("red mauve")
     assert "does not know “mauve”" in page.inner_text("#status-line")
+    assert "English" not in page.inner_text("#status-line")
+    visitor.search("crimson mauve")
+    assert "Queries are in English." in page.inner_text("#status-line")
+    visitor.search("red -black -mauve")
+    assert (
+        "Excluding “mauve” has no effect. Excluding “black” has no effect: no picture matches it."
+        in page.inner_text("#status-line")
+    )
     visitor.search("purple gren")
     assert visitor.found() == []
     visitor.search("gren")

@@ -64,7 +64,7 @@ Only = Annotated[Filter, Depends(chosen)]
 
 @router.get("/search", responses=replies(Answer, 400, 422, 429))
 async def search(request: Request, q: Words, only: Only, count: Count = 24, offset: Offset = 0) -> Response:
-    """Pictures by words. Quoted phrases must all be there; a minus, or "and not", says what must not."""
+    """Pictures by words. Quoted phrases must all be there; a minus, "without" or "no" says what must not."""
     query = parse_query(q)
     desk = state_of(request).desk
     return reply(_answer(await answer_of(desk.ask(desk.engine, query, Part(count, offset, only))), query, only))

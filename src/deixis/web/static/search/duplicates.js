@@ -28,7 +28,7 @@ async function load() {
   const answer = await ask(`/api/duplicates?${new URLSearchParams({ count: PAGE, offset: groups.children.length })}`);
   total = answer.total;
   groups.append(...answer.groups.map(card));
-  statusLine.textContent = total ? `${plural(total, "group")} of files` : "No two files show the same.";
+  statusLine.textContent = total ? `${plural(total, "group")} of files` : "No two files show the same picture.";
   end.hidden = groups.children.length >= total;
   others.hidden = !total;
   refresh();
