@@ -48,7 +48,10 @@ def pages() -> dict[str, str]:
 def _commands_pages() -> dict[str, tuple[str, list[str]]]:
     """Title and top commands of every page of commands, by file name; what no page names is on the first one."""
     named = {
-        "commands-training.md": ("training", ["train", "recipes", "reproduce", "align", "localize", "runs", "export"]),
+        "commands-training.md": (
+            "training and trained models",
+            ["train", "recipes", "reproduce", "align", "concepts", "explain", "localize", "runs", "export"],
+        ),
         "commands-evaluation.md": ("evaluation", ["evaluate"]),
         "commands-results.md": ("results and figures", ["results", "figures"]),
         "commands-data.md": ("corpora and features", ["corpus", "extract"]),

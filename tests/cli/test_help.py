@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -21,6 +23,16 @@ def test_commands_are_listed_under_their_headings() -> None:
     assert f"{OTHERS}:\n" not in text, "a command of the top level has no heading"
     photos, research = text.index("Your photos:"), text.index("Research:")
     assert photos < text.index("\n  search ") < research < text.index("\n  train ")
+
+
+def test_photo_commands_that_need_the_research_extra_say_so() -> None:
+    photos = help_of().partition("Your photos:")[2].partition("Research:")[0]
+    entries = [" ".join(entry.split()) for entry in re.split(r"\n  (?=\w)", photos) if entry.strip()]
+    summaries = dict(entry.split(" ", 1) for entry in entries)
+    # `concepts` and `explain` are research.
+    assert {"concepts", "explain"}.isdisjoint(summaries)
+    said = {name for name, summary in summaries.items() if summary.endswith("(needs the research extra).")}
+    assert said == {"finetune", "demo"}
 
 
 @pytest.mark.parametrize("group", ["", "figures", "corpus", "evaluate", "annotate"])

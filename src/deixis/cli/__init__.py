@@ -71,8 +71,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         finetune_command.finetune,
         index_commands.status,
         search_commands.doctor,
-        explain_commands.concepts,
-        explain_commands.explain,
         demo_command.demo,
     ),
     RESEARCH: (
@@ -80,6 +78,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         train_commands.recipes,
         reproduce_command.reproduce,
         align_command.align,
+        explain_commands.concepts,
+        explain_commands.explain,
     ),
     DATA: (extract_command.extract,),
 }

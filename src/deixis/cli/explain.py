@@ -30,7 +30,7 @@ def concepts(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """List the concepts in a picture, with confidences and regions (needs the research extra).
+    """List the concepts in a picture, with confidences and regions.
 
     Examples: deixis concepts street.jpg; deixis concepts street.jpg --model runs/concepts --out street.png
     """
@@ -68,8 +68,8 @@ def explain(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show which concepts, colours and numbers of a sentence a picture supports, and whether word order matters
-    (needs the research extra).
+    """Show which concepts, colours and numbers of a sentence a picture supports, and whether word order
+    matters.
 
     Without --model, the bundled concept network finds concepts and deixis-base scores the sentences. These are other
     networks than those of `deixis ground`, which may answer otherwise. A run trained on
