@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import ImageDraw
-from reporting import write_report
+from reporting import measured_with, write_report
 
 from deixis.corpus import open_corpus
 from deixis.metrics.results import versions
@@ -124,7 +124,7 @@ def report(index: Path) -> dict[str, Any]:
         kinds[row["kind"]].append(row)
     engine = SearchEngine(index)
     return {
-        "model": str(engine.model.identity),
+        **measured_with(engine.model),
         "pictures": len(engine.collection),
         "all": means(rows),
         "by_kind": {kind: means(own) for kind, own in kinds.items()},

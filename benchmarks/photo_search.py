@@ -23,7 +23,7 @@ import relevance
 import with_example
 import without
 from photo_collections import Trial
-from reporting import write_report
+from reporting import measured_with, write_report
 
 from deixis.metrics.results import versions
 
@@ -59,7 +59,7 @@ def main() -> None:
     )
     for name in options.only:
         start, cpu_start = time.perf_counter(), time.process_time()
-        record = {"model": str(trial.model.identity), "split": options.split, **MEASUREMENTS[name](trial)}
+        record = {**measured_with(trial.model), "split": options.split, **MEASUREMENTS[name](trial)}
         record["seconds"] = round(time.perf_counter() - start, 1)
         record["cpu_seconds"] = round(time.process_time() - cpu_start, 1)
         pictures = " --pictures-in PICTURES" if options.pictures_in else ""

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from deixis.adapters.bundles import thresholds_hash
 from deixis.files import write_text
+
+if TYPE_CHECKING:
+    from deixis.adapters.search_model import SearchModel
+
+
+def measured_with(model: SearchModel) -> dict[str, str]:
+    """What a record says about the model that was searched with: its weights and its thresholds."""
+    return {"model": str(model.identity), "thresholds": thresholds_hash(model.relevance)}
 
 
 def write_report(record: Any, path: str | Path | None) -> None:

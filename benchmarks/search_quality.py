@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from reporting import write_report
+from reporting import measured_with, write_report
 
 from deixis.adapters.search_model import Floats, Pictures, scores, whole_texts
 from deixis.corpus import Corpus, Image, open_corpus
@@ -58,7 +58,7 @@ def main() -> None:
         for fold in range(options.folds)
     ]
     record: dict[str, Any] = {
-        "model": str(load_search_model(options.model).identity),
+        **measured_with(load_search_model(options.model)),
         "collection": f"{corpus.name}, {options.split}, {corpus.split_hash(options.split)}",
         "folds": options.folds,
         "pictures": size,

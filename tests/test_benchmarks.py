@@ -6,9 +6,13 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
+import msgspec
 import pytest
+
+from deixis.adapters.bundles import thresholds_hash
+from tests.search.fakes import ColourModel
 
 ROOT = Path(__file__).parents[1]
 
@@ -77,6 +81,28 @@ def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch
     }
     helpers |= {"photo_collections.py", "relevance.py", "without.py", "presence.py", "with_example.py"}
     assert listed | helpers == {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+
+
+def test_a_measurement_of_search_names_the_thresholds_it_was_made_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo_search = script("photo_search", monkeypatch)
+    monkeypatch.setattr(photo_search, "MEASUREMENTS", {"relevance": lambda trial: {"f1": 0.5}})
+    named = []
+    for without in (0.0, 0.1):
+        model = ColourModel()
+        model.relevance = msgspec.structs.replace(model.relevance, without=without)
+        monkeypatch.setattr(photo_search, "Trial", lambda *options, model=model: SimpleNamespace(model=model))
+        out = tmp_path / str(without)
+        out.mkdir()
+        arguments = ["flickr8k", "coco_mini", "--work", str(tmp_path), "--out", str(out), "--only", "relevance"]
+        monkeypatch.setattr("sys.argv", ["photo_search.py", *arguments])
+        photo_search.main()
+        record = json.loads((out / "relevance.json").read_text("utf-8"))
+        assert record["model"] == str(model.identity)
+        assert record["thresholds"] == thresholds_hash(model.relevance)
+        named.append(record["thresholds"])
+    assert len({*named}) == 2
 
 
 def test_a_cluster_that_nobody_dies_in_takes_what_its_parts_add_up_to(monkeypatch: pytest.MonkeyPatch) -> None:

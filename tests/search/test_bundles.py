@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,15 @@ from PIL import Image as Pillow
 from safetensors import safe_open
 from torch.nn import functional as F
 
-from deixis.adapters.bundles import GROUNDING_VOCABULARY, MANIFEST, WEIGHTS, read_bundle
+from deixis.adapters.bundles import (
+    GROUNDING_VOCABULARY,
+    MANIFEST,
+    WEIGHTS,
+    Relevance,
+    Threshold,
+    read_bundle,
+    thresholds_hash,
+)
 from deixis.adapters.search_model import scores
 from deixis.adapters.weight_files import SCALE, WeightFile, write_weights
 from deixis.base.bundle_export import export_bundle
@@ -28,6 +38,17 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def picture() -> Pillow.Image:
     return Pillow.fromarray(np.random.default_rng(1).integers(0, 256, (60, 90, 3), dtype=np.uint8))
+
+
+def test_thresholds_have_a_name_that_only_their_values_decide() -> None:
+    thresholds = Relevance(Threshold(1.0, commonness=-0.1), Threshold(0.5), 10.0, lower_for={"dog": 0.1, "cat": 0.2})
+    name = thresholds_hash(thresholds)
+    assert re.fullmatch("[0-9a-f]{12}", name)
+    assert thresholds_hash(msgspec.json.decode(msgspec.json.encode(thresholds), type=Relevance)) == name
+    for same in ({"lower_for": {"cat": 0.2, "dog": 0.1}}, {"end_for": {}}, {"present_of_phrase": None}):
+        assert thresholds_hash(msgspec.structs.replace(thresholds, **same)) == name
+    for other in ({"slope": 11.0}, {"end": Threshold(0.5, best=0.1)}, {"present_of_phrase": Threshold(1.0)}):
+        assert thresholds_hash(msgspec.structs.replace(thresholds, **other)) != name
 
 
 def test_backbone_and_word_vectors_are_kept_once(whole_bundle: Path) -> None:

@@ -116,6 +116,25 @@ def usual_relevance(cells: int) -> Relevance:
     return Relevance(present, end, 30.0, end_with_example=Threshold(0.1, best=0.83), without=0.05)
 
 
+def thresholds_hash(thresholds: Relevance) -> str:
+    """A short name for thresholds, so that a measurement can say which ones it was made with.
+
+    Fields at their defaults do not count: a version with another field gives old thresholds the same name.
+    """
+    return hashlib.sha256(msgspec.json.encode(_changed(thresholds), order="sorted")).hexdigest()[:12]
+
+
+def _changed(record: msgspec.Struct) -> dict[str, Any]:
+    """The fields that differ from their defaults, by their names in files."""
+    changed = {}
+    for field in msgspec.structs.fields(record):
+        value = getattr(record, field.name)
+        factory = field.default_factory
+        if value != (field.default if factory is msgspec.NODEFAULT else factory()):
+            changed[field.encode_name] = _changed(value) if isinstance(value, msgspec.Struct) else value
+    return changed
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     #: Hash of the trained weights: all bundles of one run have the same, so they share indexes.
