@@ -137,6 +137,24 @@ def test_words_that_were_ignored_are_named(capsys: pytest.CaptureFixture[str]) -
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("unknown", "suggestion", "is_said"),
+    [
+        (["ein", "hund"], "", True),
+        (["собака"], "", True),
+        (["zorblax"], "", False),
+        # Misspelled.
+        (["bycicle", "umbrela"], "a bicycle -umbrella", False),
+        ([], "", False),
+    ],
+)
+def test_queries_in_other_languages_are_told_that_english_is_known(
+    capsys: pytest.CaptureFixture[str], unknown: list[str], suggestion: str, is_said: bool
+) -> None:
+    _print_unknown(Answer("", [], unknown, suggestion))
+    assert ("Queries are in English." in capsys.readouterr().err) == is_said
+
+
 def test_exclusions_without_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     hit = Hit(b"dog.jpg", 0.9, True)
     unknown, absent = IgnoredExclusion("a red zorblax", "unknown"), IgnoredExclusion("frisbee", "absent")

@@ -21,7 +21,10 @@ from deixis.search.queries import parse_query
         ("a beach and not people", ["a beach"], ["people"]),
         ('a beach and not "red people"', ["a beach"], ["red people"]),
         ('"a" AND NOT b and not c', ["a"], ["b", "c"]),
-        ("a t-shirt - red", ["a t-shirt - red"], []),
+        # A dash that stands alone says nothing.
+        ("a t-shirt - red", ["a t-shirt red"], []),
+        ("a dog -", ["a dog"], []),
+        ("a beach – no people", ["a beach"], ["people"]),
         ("a street without cars", ["a street"], ["cars"]),
         ("a street without any cars or people", ["a street"], ["cars", "people"]),
         ("a street without cars, trucks and people", ["a street"], ["cars", "trucks", "people"]),

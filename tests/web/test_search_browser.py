@@ -133,6 +133,8 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     assert "English" not in page.inner_text("#status-line")
     visitor.search("crimson mauve")
     assert "Queries are in English." in page.inner_text("#status-line")
+    visitor.search("gren wihte")
+    assert "English" not in page.inner_text("#status-line")
     visitor.search("red -black -mauve")
     assert (
         "Excluding “mauve” has no effect. Excluding “black” has no effect: no picture matches it."

@@ -408,7 +408,7 @@ def _print_unknown(answer: Answer) -> None:
         notes.append(f"The model hardly knows {_quoted_list(answer.rare)} and {wrong}.")
     if absent := excluded["absent"]:
         notes.append(f"Excluding {_quoted_list(absent)} has no effect: no picture matches {_it_or_them(absent)}.")
-    notes += ["Queries are in English."] if len(answer.unknown) > 1 else []
+    notes += ["Queries are in English."] if answer.seems_foreign else []
     notes += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
     if notes:
         typer.echo(printable(" ".join(notes)), err=True)

@@ -128,6 +128,11 @@ class Answer(NamedTuple):
         """Whether nothing in the collection matches."""
         return not any(hit.relevant for hit in self.hits)
 
+    @property
+    def seems_foreign(self) -> bool:
+        """Whether the query may be in another language: several unknown words, or one of other letters, like none."""
+        return not self.suggestion and (len(self.unknown) > 1 or not "".join(self.unknown).isascii())
+
     def as_data(self) -> dict[str, Any]:
         hits = [{"path": shown(hit.path), "score": hit.score, "relevant": hit.relevant} for hit in self.hits]
         return {

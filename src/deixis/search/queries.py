@@ -38,6 +38,8 @@ _PHOTO = re.compile(
 )
 #: Marks that end a word or a sentence; commas are items of their own.
 _MARKS = ".!?;:"
+#: Dashes that stand alone say nothing: "a beach - at night", or a minus whose word is not typed yet.
+_DASHES = "-–—"
 _COUNTS = "one two three four five six seven eight nine ten"
 _DIGITS = {str(number): word for number, word in enumerate(_COUNTS.split(), 1)}
 #: A quoted phrase or a word, each with or without a minus (not inside a word: "t-shirt", 5" nails); or a comma.
@@ -93,7 +95,7 @@ def parse_query(text: str, *, needs_words: bool = True) -> Query:
             sorter.denied.insert(0, [item["denied"].rstrip(_MARKS)])
         elif item["comma"]:
             sorter.add_comma(following)
-        elif words[position]:
+        elif words[position].strip(_DASHES):
             sorter.add_word(_number_word(words[position], following), following)
     wanted = [(phrase, part.either) for part in sorter.alternatives() for phrase in _phrases([part.words])]
     phrases, either = tuple(phrase for phrase, _ in wanted), tuple(number for _, number in wanted)

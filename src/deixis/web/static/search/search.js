@@ -66,7 +66,8 @@ function report() {
     const them = answer.rare_words.length === 1 ? "it" : "them";
     statusLine.append(` The model hardly knows ${quoted(answer.rare_words)} and is often wrong about ${them}; look for yourself.`);
   }
-  if (answer.unknown_words.length > 1) statusLine.append(" Queries are in English.");
+  const foreign = answer.unknown_words.length > 1 || /[^\x00-\x7f]/.test(answer.unknown_words);
+  if (foreign && !answer.suggestion) statusLine.append(" Queries are in English.");
   if (answer.suggestion) {
     const meant = make("button", { type: "button", class: "meant" }, answer.suggestion);
     meant.addEventListener("click", () => {
