@@ -154,6 +154,9 @@ def test_a_word_that_the_encoder_does_not_know_matches_nothing(engine: SearchEng
         assert {hit.score for hit in answer.hits} == {0.0}
         assert answer.unknown == ["crimson"]
         assert answer.suggestion == ""
+    assert engine.search("1234").absent
+    assert engine.search("1234").unknown == ["1234"]
+    assert engine.search("red 1234").unknown == []
     # What is excluded and not known excludes nothing, and finds nothing by itself.
     answer = engine.search("red -crimson")
     assert not answer.absent

@@ -101,9 +101,9 @@ def phrasing(phrase: str, model: SearchModel, *, excluded: bool = False) -> Phra
     telling = telling_words(tokens)
     counts = [_count(word, vocabulary) for word in telling]
     share = min(counts, default=0) / max(1, vocabulary.total)
-    unknown = tuple(
-        dict.fromkeys(word for word, count in zip(telling, counts, strict=True) if not count and _has_letter(word))
-    )
+    # A number that was never read changes little beside other words; alone it would match anything.
+    unread = [word for word, count in zip(telling, counts, strict=True) if not count]
+    unknown = tuple(dict.fromkeys(word for word in unread if _has_letter(word) or not any(counts)))
     forms = _both_numbers(tokens, vocabulary) or (" ".join(tokens),)
     noun = singular(telling[-1]) if telling else ""
     kinds = _kinds(telling, vocabulary)
