@@ -51,6 +51,12 @@ def test_thresholds_have_a_name_that_only_their_values_decide() -> None:
         assert thresholds_hash(msgspec.structs.replace(thresholds, **other)) != name
 
 
+def test_thresholds_in_files_keep_their_names() -> None:
+    written = b'{"base":1.0,"usual":0.5}'
+    assert msgspec.json.decode(written, type=Threshold) == Threshold(1.0, rarity_times_usual=0.5)
+    assert msgspec.json.decode(msgspec.json.encode(Threshold(1.0, rarity_times_usual=0.5)))["usual"] == 0.5
+
+
 def test_backbone_and_word_vectors_are_kept_once(whole_bundle: Path) -> None:
     weights = WeightFile(whole_bundle / WEIGHTS)
     for name, other in (

@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from deixis.adapters.bundles import read_bundle, usual_relevance
+from deixis.adapters.bundles import default_relevance, read_bundle
 from deixis.base import finetuning
 from deixis.base.finetuning import Compared, Figures, divided, finetune, judged, with_words
 from deixis.cli import app
@@ -133,7 +133,7 @@ def test_the_command_writes_nothing_that_is_no_better(
 
 def test_what_words_usually_score_stays_with_them_when_others_are_learned() -> None:
     known = Vocabulary({"dog": 9, "submarine": 3, "zebra": 2})
-    thresholds = msgspec.structs.replace(usual_relevance(25), usual=np.array([40, -7, 120], np.int8).tobytes())
+    thresholds = msgspec.structs.replace(default_relevance(25), usual=np.array([40, -7, 120], np.int8).tobytes())
     learned = finetuning.for_words(thresholds, known, Vocabulary({"dog": 9, "zorblax": 5, "submarine": 3, "zebra": 2}))
     assert learned is not None
     assert np.frombuffer(learned.usual, np.int8).tolist() == [40, 0, -7, 120]

@@ -62,7 +62,11 @@ def test_a_threshold_moves_with_the_best_and_the_words() -> None:
     found = threshold(moved, best, known(2, commonness=common, several=[False, True]))
     assert found == pytest.approx([2.0, 2.0 - 0.3 + 0.2])
     # A rare word must score more where it scores much everywhere.
-    rare = threshold(Threshold(1.0, rarity=-0.8, usual=1.0), best, known(2, rarity=[0.5, 0.0], usual=[0.45, 0.0]))
+    rare = threshold(
+        Threshold(1.0, rarity=-0.8, rarity_times_usual=1.0),
+        best,
+        known(2, rarity=[0.5, 0.0], rarity_times_usual=[0.45, 0.0]),
+    )
     assert rare == pytest.approx([1.05, 1.0])
 
 
@@ -186,7 +190,7 @@ def test_what_a_word_usually_scores_is_known_for_rare_words() -> None:
     assert {of_word[word] for word in WORDS[60:]} == {0}
     model.relevance = structs.replace(model.relevance, usual=usual.tobytes())
     asked = phrasing(WORDS[3], model)
-    assert asked.usual == pytest.approx(of_word[WORDS[3]] / 100)
+    assert asked.usual_score == pytest.approx(of_word[WORDS[3]] / 100)
     assert asked.rarity > 0.5 > phrasing(WORDS[70], model).rarity
 
 

@@ -66,7 +66,8 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     noun_commonness: float = 0.0
     #: Times the rarity of the rarest word, and times that rarity and what the word usually scores (`Relevance.usual`).
     rarity: float = 0.0
-    usual: float = 0.0
+    #: In files, this is `usual`.
+    rarity_times_usual: float = msgspec.field(default=0.0, name="usual")
 
 
 class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,7 +108,7 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     usual: bytes = b""
 
 
-def usual_relevance(cells: int) -> Relevance:
+def default_relevance(cells: int) -> Relevance:
     """Default thresholds for a model that was not calibrated: close to those fitted for similar models."""
     if cells:
         present, end = Threshold(1.1, commonness=-0.1), Threshold(0.5, best=0.5, commonness=-0.05)

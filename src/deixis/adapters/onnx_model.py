@@ -15,8 +15,8 @@ from deixis.adapters.bundles import (
     VOCABULARY,
     WEIGHTS,
     Bundle,
+    default_relevance,
     preprocessing,
-    usual_relevance,
 )
 from deixis.adapters.graph_runner import ANY, Array, GraphRunner
 from deixis.adapters.search_model import (
@@ -50,7 +50,7 @@ class OnnxModel(PreparedModel):
         self.bundle, self._manifest, self._run = bundle, bundle.manifest, GraphRunner(bundle)
         self.name = name or bundle.manifest.name
         manifest = self._manifest
-        self.relevance = manifest.thresholds or usual_relevance(manifest.cells)
+        self.relevance = manifest.thresholds or default_relevance(manifest.cells)
         self.identity = Identity(
             manifest.name,
             manifest.weights_sha256,

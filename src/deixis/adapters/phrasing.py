@@ -81,7 +81,7 @@ class Phrasing(NamedTuple):
     name: str = ""
     #: How rare its rarest word is, from 0 to 1, and what this word usually scores (`Relevance.usual`); 0 if unknown.
     rarity: float = 0.0
-    usual: float = 0.0
+    usual_score: float = 0.0
     #: The words that the model has hardly read.
     rare: tuple[str, ...] = ()
 
@@ -129,7 +129,7 @@ def word_rarity(word: str, vocabulary: Vocabulary) -> float:
 
 
 def _rarest(words: Sequence[str], model: SearchModel) -> tuple[float, float, tuple[str, ...]]:
-    """`Phrasing.rarity`, `usual` and `rare`, of words for which it is known what they usually score."""
+    """`Phrasing.rarity`, `usual_score` and `rare`, of words for which it is known what they usually score."""
     usual, vocabulary = np.frombuffer(model.relevance.usual, np.int8), model.known_words
     if vocabulary is None or len(usual) != len(vocabulary.words):
         return 0.0, 0.0, ()

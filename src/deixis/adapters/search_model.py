@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.bundles import Relevance, usual_relevance
+from deixis.adapters.bundles import Relevance, default_relevance
 from deixis.errors import CannotError, DeixisError
 from deixis.model import ImageInput, Model, Text, as_tokens
 from deixis.text.vocabulary import Vocabulary
@@ -71,7 +71,7 @@ class SearchModel(Model):
 
     identity: Identity
     #: Which pictures match a query; the default is not fitted to the model.
-    relevance: Relevance = usual_relevance(0)
+    relevance: Relevance = default_relevance(0)
     #: The words of its training texts with their counts; None if unknown.
     known_words: Vocabulary | None = None
 

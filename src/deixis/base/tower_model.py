@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deixis.adapters.bundles import preprocessing, usual_relevance
+from deixis.adapters.bundles import default_relevance, preprocessing
 from deixis.adapters.search_model import (
     TEXT_BATCH,
     Bytes,
@@ -111,7 +111,7 @@ class TowerModel(EmbeddingModel):
 
     @cached_property
     def relevance(self) -> Any:  # type: ignore[override]
-        return usual_relevance(self.identity.cells)
+        return default_relevance(self.identity.cells)
 
     def embed_prepared(self, batch: Sequence[Any]) -> Pictures:
         pictures, identity = cast(TowerPictures, self.pictures), self.identity

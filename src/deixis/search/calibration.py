@@ -62,7 +62,7 @@ WORD_MATCHES = 3
 #: How many pictures must match a noun for its threshold to be lowered, and by how much more than would suffice here.
 LOWER_MATCHES, LOWER_MARGIN = 10, 0.05
 #: What the thresholds of words and of phrases depend on besides the best pictures' score (fields of `Threshold`).
-OF_WORDS = ("commonness", "rarity", "usual")
+OF_WORDS = ("commonness", "rarity", "rarity_times_usual")
 OF_PHRASES = ("noun_commonness", "worst_word", "noun")
 #: How much rare words count beside others, and how much worse it is to call one absent where it is there than to call
 #: it present where it is not.

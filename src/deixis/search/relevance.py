@@ -93,7 +93,7 @@ class Known(NamedTuple):
     noun_commonness: Floats
     #: Of the rarest word, and this times what the word usually scores.
     rarity: Floats
-    usual: Floats
+    rarity_times_usual: Floats
 
     @classmethod
     def of(cls, phrasings: Sequence[Phrasing]) -> Known:
@@ -102,7 +102,7 @@ class Known(NamedTuple):
             np.array([phrase.several for phrase in phrasings], bool),
             np.array([phrase.noun_commonness for phrase in phrasings], np.float32),
             np.array([phrase.rarity for phrase in phrasings], np.float32),
-            np.array([phrase.rarity * phrase.usual for phrase in phrasings], np.float32),
+            np.array([phrase.rarity * phrase.usual_score for phrase in phrasings], np.float32),
         )
 
     def rows(self, chosen: Any) -> Known:
@@ -114,7 +114,7 @@ def threshold(moved: Threshold, best: Floats, known: Known, words: WordsInBest =
     limit = moved.base + moved.best * best + moved.commonness * known.commonness + moved.several * known.several
     of_words = moved.worst_word * words.worst + moved.noun * words.noun
     of_noun = moved.noun_commonness * known.noun_commonness
-    of_rare = moved.rarity * known.rarity + moved.usual * known.usual
+    of_rare = moved.rarity * known.rarity + moved.rarity_times_usual * known.rarity_times_usual
     return np.asarray(limit + of_words + of_noun + of_rare, np.float32)
 
 
