@@ -160,10 +160,16 @@ def test_exclusions_without_effect_are_named(capsys: pytest.CaptureFixture[str])
     unknown, absent = IgnoredExclusion("a red zorblax", "unknown"), IgnoredExclusion("frisbee", "absent")
     for ignored, said in (
         ([unknown], 'The model does not know "zorblax", so excluding "a red zorblax" has no effect.\n'),
+        (
+            [IgnoredExclusion("zorblax", "unknown")],
+            'The model does not know "zorblax", so excluding it has no effect.\n',
+        ),
         ([absent], 'Excluding "frisbee" has no effect: no picture matches it.\n'),
         ([absent, IgnoredExclusion("leash", "absent")], "no picture matches them.\n"),
     ):
-        _print_unknown(Answer("a dog", [hit], ["zorblax"] if unknown in ignored else [], ignored_exclusions=ignored))
+        _print_unknown(
+            Answer("a dog", [hit], ["zorblax"] if ignored[0].reason == "unknown" else [], ignored_exclusions=ignored)
+        )
         assert capsys.readouterr().err.endswith(said)
 
 

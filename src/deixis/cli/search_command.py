@@ -397,8 +397,9 @@ def _print_unknown(answer: Answer) -> None:
         for reason in ("unknown", "absent")
     }
     ignored = ""
-    if excluded["unknown"]:
-        ignored = f", so excluding {_quoted_list(excluded['unknown'])} has no effect"
+    if phrases := excluded["unknown"]:
+        same = sorted(phrases) == sorted(answer.unknown)
+        ignored = f", so excluding {_it_or_them(phrases) if same else _quoted_list(phrases)} has no effect"
     elif not answer.absent:
         # They are on another side of "or".
         ignored = f", and ignores {_it_or_them(answer.unknown)}"

@@ -24,6 +24,7 @@ let list = new List(listParameters(location.search));
 let loading = false;
 
 const plural = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+const them = (texts) => (texts.length === 1 ? "it" : "them");
 const quoted = (texts) => texts.map((text) => `“${text}”`).join(", ");
 const filtered = () => FILTERS.filter((name) => list.parameters.has(name)).length;
 
@@ -54,17 +55,19 @@ function report() {
   statusLine.replaceChildren(answer.absent
     ? `Nothing here ${one}${within}.${list.hits.length ? " The nearest pictures are below." : ""}`
     : `${plural(answer.matches, "picture")} ${answer.matches === 1 ? one : many}${within}.`);
+  const [unknown, absent] = ["unknown", "absent"].map((reason) =>
+    answer.ignored_exclusions.filter((ignored) => ignored.reason === reason).map(({ phrase }) => phrase));
   if (answer.unknown_words.length) {
-    statusLine.append(` The model does not know ${quoted(answer.unknown_words)}.`);
+    const same = `${[...unknown].sort()}` === `${[...answer.unknown_words].sort()}`;
+    const ignored = unknown.length ? `, so excluding ${same ? them(unknown) : quoted(unknown)} has no effect` : "";
+    statusLine.append(` The model does not know ${quoted(answer.unknown_words)}${ignored}.`);
   }
-  for (const reason of ["unknown", "absent"]) {
-    const phrases = answer.ignored_exclusions.filter((ignored) => ignored.reason === reason).map(({ phrase }) => phrase);
-    const why = reason === "unknown" ? "" : `: no picture matches ${phrases.length === 1 ? "it" : "them"}`;
-    if (phrases.length) statusLine.append(` Excluding ${quoted(phrases)} has no effect${why}.`);
+  if (absent.length) {
+    statusLine.append(` Excluding ${quoted(absent)} has no effect: no picture matches ${them(absent)}.`);
   }
   if (answer.rare_words.length) {
-    const them = answer.rare_words.length === 1 ? "it" : "them";
-    statusLine.append(` The model hardly knows ${quoted(answer.rare_words)} and is often wrong about ${them}; look for yourself.`);
+    const rare = answer.rare_words;
+    statusLine.append(` The model hardly knows ${quoted(rare)} and is often wrong about ${them(rare)}; look for yourself.`);
   }
   const foreign = answer.unknown_words.length > 1 || /[^\x00-\x7f]/.test(answer.unknown_words);
   if (foreign && !answer.suggestion) statusLine.append(" Queries are in English.");
