@@ -28,6 +28,7 @@ from deixis.search.asked_collections import Asked, Labelled, ask_collections
 from deixis.search.calibration import alike_weights, fit_lower, fitted, usual_scores
 from deixis.search.caption_queries import caption_matches, known_queries, rare_words
 from deixis.search.relevance import (
+    Best,
     Known,
     WordsInBest,
     list_ends,
@@ -39,7 +40,8 @@ from deixis.search.relevance import (
 )
 from deixis.text.vocabulary import Vocabulary
 
-NONE, ONE_WORD = np.zeros(1, np.float32), np.zeros(1, bool)
+ONE_WORD = np.zeros(1, bool)
+NONE = Best(np.zeros(1, np.float32), np.zeros(1, np.float32))
 
 
 def known(terms: int = 1, **fields: object) -> Known:
@@ -49,22 +51,43 @@ def known(terms: int = 1, **fields: object) -> Known:
     return plain._replace(**{name: np.array(values, getattr(plain, name).dtype) for name, values in fields.items()})
 
 
-def test_the_mean_is_that_of_five_pictures_and_of_fewer_in_a_small_collection() -> None:
+def best_of(few: Floats, many: Floats | None = None) -> Best:
+    """Best pictures of these mean scores; without `many`, so many as five score alike."""
+    return Best(few, few if many is None else many)
+
+
+def test_the_means_are_those_of_5_and_20_pictures_and_of_fewer_in_a_small_collection() -> None:
     scores = np.arange(300, dtype=np.float32)[None] / 300
-    assert mean_of_best(scores, 5000) == pytest.approx(scores[0, -5:].mean())
-    assert mean_of_best(scores[:, :200], 200) == pytest.approx(scores[0, 198:200].mean())
-    assert mean_of_best(scores[:, :1], 1) == pytest.approx(scores[0, :1])
+    for some, size, few, many in ((scores, 5000, 5, 20), (scores[:, :50], 50, 1, 5), (scores[:, :1], 1, 1, 1)):
+        best = mean_of_best(some, size)
+        assert best.few == pytest.approx(some[0, -few:].mean())
+        assert best.many == pytest.approx(some[0, -many:].mean())
+
+
+def test_what_many_pictures_show_is_there_though_the_best_score_no_more() -> None:
+    scores = np.full((1, 400), 0.1, np.float32)
+    scores[0, :5] = 0.5
+    relevance = Relevance(Threshold(0.4, fall=1.0), Threshold(0.4), slope=10.0)
+
+    def is_there(asked: Known) -> bool:
+        return bool((scores >= list_ends(scores, mean_of_best(scores, 400), asked, relevance)).any())
+
+    assert not is_there(known())
+    # A rare word is there without many.
+    assert is_there(known(rarity=[1.0]))
+    scores[0, :20] = 0.5
+    assert is_there(known())
 
 
 def test_a_threshold_moves_with_the_best_and_the_words() -> None:
     moved = Threshold(1.0, best=0.5, commonness=-0.1, several=0.2)
     best, common = np.array([2.0, 2.0], np.float32), np.array([0.0, 3.0], np.float32)
-    found = threshold(moved, best, known(2, commonness=common, several=[False, True]))
+    found = threshold(moved, best_of(best), known(2, commonness=common, several=[False, True]))
     assert found == pytest.approx([2.0, 2.0 - 0.3 + 0.2])
     # A rare word must score more where it scores much everywhere.
     rare = threshold(
         Threshold(1.0, rarity=-0.8, rarity_times_usual=1.0),
-        best,
+        best_of(best),
         known(2, rarity=[0.5, 0.0], rarity_times_usual=[0.45, 0.0]),
     )
     assert rare == pytest.approx([1.05, 1.0])
@@ -74,7 +97,7 @@ def test_if_a_term_is_present_its_best_picture_matches_and_if_it_is_absent_none_
     scores = np.array([[0.2, 0.9, 0.5]], np.float32)
     for present, end, matching in ((0.5, 0.4, 2), (0.5, 2.0, 1), (1.0, 0.4, 0), (1.0, 2.0, 0)):
         relevance = Relevance(Threshold(present), Threshold(end), slope=10.0)
-        ends = list_ends(scores, scores.max(1), known(), relevance)
+        ends = list_ends(scores, best_of(scores.max(1)), known(), relevance)
         odds = log_odds(scores, ends, ONE_WORD, relevance.slope)
         assert (odds >= 0).sum() == matching
         assert np.argsort(-odds).tolist() == [1, 2, 0]
@@ -83,11 +106,11 @@ def test_if_a_term_is_present_its_best_picture_matches_and_if_it_is_absent_none_
 def test_what_must_not_be_there_must_stay_clearly_below_the_end() -> None:
     scores = np.array([[0.9, 0.6, 0.4]], np.float32)
     relevance = Relevance(Threshold(0.5), Threshold(0.5), slope=10.0, without=0.2)
-    ends = list_ends(scores, scores.max(1), known(), relevance, ~ONE_WORD)
+    ends = list_ends(scores, best_of(scores.max(1)), known(), relevance, ~ONE_WORD)
     assert ends == pytest.approx([0.3])
     # What is not in the collection excludes nothing.
     absent = Relevance(Threshold(1.0), Threshold(0.5), slope=10.0, without=0.2)
-    ends = list_ends(scores, scores.max(1), known(), absent, ~ONE_WORD)
+    ends = list_ends(scores, best_of(scores.max(1)), known(), absent, ~ONE_WORD)
     assert (log_odds(scores, ends, ~ONE_WORD, 10.0) > 0).all()
 
 
@@ -95,7 +118,7 @@ def test_half_of_the_distance_is_enough_for_a_match_but_all_of_it_ranks_higher()
     relevance, denied = Relevance(Threshold(0.0), Threshold(0.5), slope=10.0, without=0.4), np.array([False, True])
     # What is wanted, and what is not: far below its end, a little below, and above it.
     scores = np.array([[0.7, 0.9, 0.9], [0.0, 0.25, 0.8]], np.float32)
-    ends = list_ends(scores, scores.max(1), known(2), relevance, denied)
+    ends = list_ends(scores, best_of(scores.max(1)), known(2), relevance, denied)
     order, odds = ranked(scores, ends, denied, relevance)
     assert order.tolist() == [0, 1, 2]
     assert (odds >= 0).tolist() == [True, True, False]
@@ -117,10 +140,10 @@ def test_a_phrase_is_absent_if_its_best_pictures_do_not_show_one_of_its_words() 
     )
     assert [*both, *one] == [pytest.approx([number]) for number in (0.1, 0.3, -0.4, -0.2)]
     for words, is_there in ((both, True), (one, False)):
-        ends = list_ends(scores, scores.max(1), known(several=several), relevance, words=words)
+        ends = list_ends(scores, best_of(scores.max(1)), known(several=several), relevance, words=words)
         assert (scores >= ends).any() == is_there
     # A single word has its own threshold.
-    ends = list_ends(scores, scores.max(1), known(), relevance, words=one)
+    ends = list_ends(scores, best_of(scores.max(1)), known(), relevance, words=one)
     assert (scores >= ends).all()
     # A common noun is rather there, and one that its own best pictures show.
     by_noun = Threshold(1.0, noun=-0.5, noun_commonness=-0.1)
@@ -146,7 +169,7 @@ def test_the_end_of_a_noun_is_moved_to_where_its_own_list_ends_best() -> None:
     matches = random.random((len(nouns), size)) < 0.1
     scores = (random.normal(0.3, 0.05, matches.shape) + 0.4 * matches).astype(np.float32)
     scores[0] -= 0.2
-    asked = Asked(scores, matches, matches, matches.sum(1), scores.max(1), known(len(nouns)))
+    asked = Asked(scores, matches, matches, matches.sum(1), best_of(scores.max(1)), known(len(nouns)))
     labels = [noun for (noun,) in nouns]
     for moved in (
         list_end_calibration.fit_end_for([asked], nouns, Threshold(0.5)),
@@ -243,7 +266,7 @@ def test_a_frequent_noun_that_scores_low_has_a_lower_threshold() -> None:
         np.ones((3, 40), bool),
         np.ones((3, 40), bool),
         np.array([40, 40, 3]),
-        np.array([0.9, 0.3, 0.3], np.float32),
+        best_of(np.array([0.9, 0.3, 0.3], np.float32)),
         known(3),
     )
     queries = [("dogs",), ("frisbees",), ("top",)]
@@ -254,7 +277,7 @@ def test_a_frequent_noun_that_scores_low_has_a_lower_threshold() -> None:
     scores = np.full((1, 9), 0.3, np.float32)
     for noun, is_there in (("frisbee", True), ("top", False)):
         lowered = np.array([relevance.lower_for.get(noun, 0.0)], np.float32)
-        ends = list_ends(scores, scores.max(1), known(), relevance, lower=lowered)
+        ends = list_ends(scores, best_of(scores.max(1)), known(), relevance, lower=lowered)
         assert (scores >= ends).all() == is_there
 
 
@@ -265,7 +288,7 @@ def test_thresholds_lie_between_what_is_shown_and_what_is_not(monkeypatch: pytes
     relevance = fitted(model, [whole_pictures(rows)], [images], queries, random)
     asked = ask_collections(model, [whole_pictures(rows)], [images], queries, [])[0].asked
     least = threshold(relevance.present, asked.best, asked.known)
-    assert ((asked.best >= least) == asked.matches.any(1)).all()
+    assert ((asked.best.few >= least) == asked.matches.any(1)).all()
     ends = threshold(relevance.end, asked.best, asked.known)
     shown = asked.matches.any(1)
     assert ((asked.scores >= ends[:, None]) == asked.matches)[shown].mean() > 0.99
@@ -334,7 +357,7 @@ def test_the_distance_of_what_must_not_be_there_costs_few_right_pictures() -> No
     scores[1, :20] = 0.4
     matches = np.zeros((2, 60), bool)
     matches[0, :40], matches[1, 20:40] = True, True
-    asked = Asked(scores, matches, matches, np.array([40, 20]), scores.max(1), known(2))
+    asked = Asked(scores, matches, matches, np.array([40, 20]), best_of(scores.max(1)), known(2))
     distance = list_end_calibration.fit_without([asked], Threshold(0.95))
     assert distance >= 0.05
     assert list_end_calibration.fit_without([asked.of(np.array([True, False]))], Threshold(0.95)) == 0

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from deixis.adapters import search_model
 from deixis.adapters.phrasing import EmbeddedPhrases, embed_phrases, phrasing
-from deixis.adapters.search_model import Identity, Pictures, Texts, rounded, scores, whole_pictures, whole_texts
+from deixis.adapters.search_model import Floats, Identity, Pictures, Texts, rounded, scores, whole_pictures, whole_texts
 from deixis.base import word_cells as fine
 from deixis.errors import DeixisError
 from deixis.search import engine as engine_module
@@ -22,12 +22,17 @@ from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import current_generation, new_generation, put_in_use
 from deixis.search.indexing import index_folders
-from deixis.search.relevance import Known, likelihoods, list_ends
+from deixis.search.relevance import Best, Known, likelihoods, list_ends
 from tests.search.fakes import COLOURS, CellModel, ColourModel, paint, paint_many, paint_quarters
 
 #: Of a text nothing is known.
 NOTHING = Known(np.zeros(1, np.float32), np.zeros(1, bool), *[np.zeros(1, np.float32)] * 3)
 RED, GREEN, BLUE, WHITE = (COLOURS[name] for name in ("red", "green", "blue", "white"))
+
+
+def best_picture(scores: Floats) -> Best:
+    """Of a collection that is so small that its one best picture counts."""
+    return Best(scores.max(1), scores.max(1))
 
 
 def some_unit(random: np.random.Generator, *shape: int) -> np.ndarray:  # type: ignore[type-arg]
@@ -98,7 +103,7 @@ def test_a_score_is_the_same_whoever_asks(engine: SearchEngine, tmp_path: Path) 
         plain = found(engine, text)
         printed = model.score(list(paths.values()), [text])[:, 0]
         relevance = model.relevance
-        (end,) = list_ends(printed[None], printed.max(keepdims=True), NOTHING, relevance)
+        (end,) = list_ends(printed[None], best_picture(printed[None]), NOTHING, relevance)
         wanted = likelihoods(relevance.slope * (printed - end))
         assert plain == pytest.approx(dict(zip(paths, wanted, strict=True)), abs=2e-3)
         # All of one is one; what must not be there turns it round.
@@ -120,7 +125,7 @@ def test_an_example_beside_words_adds_its_cosine(engine: SearchEngine, tmp_path:
     relevance = model.relevance
     others = [place for place, name in enumerate(paths) if name != "halves"]
     together, alone = (words + cosines)[None, others], words[others]
-    (end,) = list_ends(together, together.max(1), NOTHING, relevance, None, alone.max(keepdims=True))
+    (end,) = list_ends(together, best_picture(together), NOTHING, relevance, None, best_picture(alone[None]))
     scores_with_example = dict(
         zip(wanted, np.sort(likelihoods(relevance.slope * (together[0] - end)))[::-1], strict=True)
     )

@@ -12,7 +12,7 @@ from deixis.adapters.phrasing import HARDLY_KNOWN, Phrasing, embed_phrases, phra
 from deixis.adapters.search_model import Floats, Pictures, SearchModel
 from deixis.corpus import Image
 from deixis.search.caption_queries import Bools, Tokens, caption_matches, head_counts
-from deixis.search.relevance import Known, mean_of_best
+from deixis.search.relevance import Best, Known, mean_of_best
 from deixis.text.tokens import tokens_of
 
 #: Pictures of the smaller collection that is drawn from a corpus.
@@ -29,8 +29,8 @@ class Asked(NamedTuple):
     nouns: Bools
     #: `(queries,)`: the images with a noun phrase that ends in the query's last word.
     heads: NDArray[np.int64]
-    #: `(queries,)`: the mean score of the best pictures, and what is known of the words.
-    best: Floats
+    #: `(queries,)`: the mean scores of the best pictures, and what is known of the words.
+    best: Best
     known: Known
 
     @property
@@ -44,7 +44,9 @@ class Asked(NamedTuple):
 
     def of(self, chosen: Bools | NDArray[np.intp] | slice) -> Asked:
         scores, matches, nouns, heads, best, known = self
-        return Asked(scores[chosen], matches[chosen], nouns[chosen], heads[chosen], best[chosen], known.rows(chosen))
+        return Asked(
+            scores[chosen], matches[chosen], nouns[chosen], heads[chosen], best.rows(chosen), known.rows(chosen)
+        )
 
 
 class Collection(NamedTuple):

@@ -53,7 +53,7 @@ from deixis.search.list_end_calibration import (
     fit_slope,
     fit_without,
 )
-from deixis.search.relevance import WordsInBest, threshold, words_in_best
+from deixis.search.relevance import WordsInBest, fall, needed_by_words, threshold, words_in_best
 from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of
 
@@ -61,8 +61,10 @@ from deixis.text.tokens import tokens_of
 WORD_MATCHES = 3
 #: How many pictures must match a noun for its threshold to be lowered, and by how much more than would suffice here.
 LOWER_MATCHES, LOWER_MARGIN = 10, 0.05
-#: What the thresholds of words and of phrases depend on besides the best pictures' score (fields of `Threshold`).
-OF_WORDS = ("commonness", "rarity", "rarity_times_usual")
+#: What thresholds depend on besides the best pictures' score (fields of `Threshold`): those of words by themselves, of
+#: words of phrases, and of phrases.
+OF_WORDS = ("fall", "commonness", "rarity", "rarity_times_usual")
+OF_WORDS_IN_PHRASES = OF_WORDS[1:]
 OF_PHRASES = ("noun_commonness", "worst_word", "noun")
 #: How much rare words count beside others, and how much worse it is to call one absent where it is there than to call
 #: it present where it is not.
@@ -117,7 +119,7 @@ def fitted(
     groups = [group for collection in (*whole, *smaller) for group in single_words(collection)]
     # The model has learned the rare words of training pictures by heart.
     groups += [single_words(collection)[0] for collection in with_training]
-    present = fit_present(groups, OF_WORDS)
+    present, in_phrase = fit_present(groups, OF_WORDS), fit_present(groups, OF_WORDS_IN_PHRASES)
     without_pairs = slice(0, len(phrases))
     whole_asked, larger_asked, smaller_asked = (
         [collection.asked.of(without_pairs) for collection in some] for some in (whole, larger, smaller)
@@ -129,18 +131,18 @@ def fitted(
     of_labels = ask_labels(model, labelled) if labelled is not None else None
     if labelled is not None and of_labels is not None:
         end_for |= fit_end_for_labels(of_labels.asked, labelled.labels, end)
-        of_words = fit_lower_of_labels(of_labels, labelled.labels, present, None, lower_for, random)
+        of_words = fit_lower_of_labels(of_labels, labelled.labels, present, None, random)
         lower_for |= {name: max(lower, least.get(name, lower)) for name, lower in of_words.items()}
     groups = [
         group
         for collection in (*whole, *smaller, *with_training)
         for group in phrases_of(
-            collection, queries, words, len(pairs), needed_by(collection.words, words, present, lower_for)
+            collection, queries, words, len(pairs), needed_by_words(in_phrase, collection.words.known)
         )
     ]
     present_of_phrase = fit_present(groups, OF_PHRASES) if any(group.can_be_fitted for group in groups) else None
     if labelled is not None and of_labels is not None and present_of_phrase is not None:
-        lower_for |= fit_lower_of_labels(of_labels, labelled.labels, present, present_of_phrase, lower_for, random)
+        lower_for |= fit_lower_of_labels(of_labels, labelled.labels, present_of_phrase, in_phrase, random)
     rows = np.concatenate([embedded.embeddings[:count] for embedded, count in zip(pictures, counts, strict=True)])
     return Relevance(
         present,
@@ -150,6 +152,7 @@ def fitted(
         without=fit_without(whole_asked, end),
         lower_for=lower_for,
         present_of_phrase=present_of_phrase,
+        present_in_phrase=in_phrase,
         end_for={name: moved for name, moved in sorted(end_for.items()) if moved},
         usual=model.relevance.usual,
     )
@@ -216,8 +219,10 @@ class Presences(NamedTuple):
     @property
     def table(self) -> dict[str, Floats]:
         """What `Threshold` multiplies, by its names; `(queries,)` each."""
-        zero = np.zeros_like(self.asked.best)
-        features = {**self.asked.known._asdict(), "worst_word": self.in_best.worst, "noun": self.in_best.noun}
+        best, known = self.asked.best, self.asked.known
+        zero = np.zeros_like(best.few)
+        in_best = {"worst_word": self.in_best.worst, "noun": self.in_best.noun}
+        features = {"fall": fall(best, known), **known._asdict(), **in_best}
         return {name: zero + values for name, values in features.items()}
 
     @property
@@ -264,12 +269,6 @@ def word_rows(queries: Sequence[Tokens], words: Sequence[str]) -> list[list[int]
     return [[places[word] for word in distinct_words(telling_words(query))] for query in queries]
 
 
-def needed_by(asked: Asked, words: Sequence[str], present: Threshold, lower_for: dict[str, float]) -> Floats:
-    """What the best pictures of single words need, `(words,)`."""
-    lower = np.array([lower_for.get(singular(word), 0.0) for word in words], np.float32)
-    return threshold(present, asked.best, asked.known) - lower
-
-
 def collection_words_in_best(
     collection: Collection, rows: NDArray[np.intp], of_query: Sequence[Sequence[int]], needed: Floats
 ) -> WordsInBest:
@@ -300,7 +299,7 @@ def fit_present(groups: Sequence[Presences], features: Sequence[str]) -> Thresho
     table, present, weights = [], [], []
     for group in groups:
         if group.can_be_fitted:
-            columns = np.stack([group.asked.best, *(group.table[name] for name in features)], 1).astype(np.float64)
+            columns = np.stack([group.asked.best.few, *(group.table[name] for name in features)], 1).astype(np.float64)
             shares = [np.full(kind.sum(), 1 / kind.sum()) for kind in (group.there, group.absent)]
             if group.equally_common:
                 common, other = (group.asked.known.commonness[kind] for kind in (group.there, group.absent))
@@ -331,7 +330,7 @@ def fit_lower(collections: Sequence[Asked], queries: Sequence[Tokens], present: 
     """
     lower: dict[str, float] = {}
     for asked in collections:
-        lack = threshold(present, asked.best, asked.known) - asked.best
+        lack = threshold(present, asked.best, asked.known) - asked.best.few
         frequent = (asked.matches.sum(1) >= LOWER_MATCHES) & (asked.heads >= LOWER_MATCHES) & ~asked.known.several
         for row in np.flatnonzero(frequent).tolist():
             noun, least = singular(queries[row][-1]), round(float(lack[row]) + LOWER_MARGIN, 4)
@@ -343,24 +342,24 @@ def fit_lower_of_labels(
     collection: Collection,
     labels: Sequence[str],
     present: Threshold,
-    present_of_phrase: Threshold | None,
-    lower_for: dict[str, float],
+    in_phrase: Threshold | None,
     random: np.random.Generator,
 ) -> dict[str, float]:
-    """By how much the threshold is lower for labels that enough pictures show; for phrases with `present_of_phrase`.
+    """By how much the threshold is lower for labels that enough pictures show.
 
     Args:
-        lower_for: of single words.
+        present: of single words, or of phrases.
+        in_phrase: what words of phrases need; None: labels of one word are looked at, not those of several.
     """
     asked, words = collection.asked, label_words(labels)
-    needed = needed_by(collection.words, words, present, lower_for)
     lower: dict[str, float] = {}
     for row, label in enumerate(labels):
-        if asked.matches[row].sum() < OWN_MATCHES or bool(asked.known.several[row]) != (present_of_phrase is not None):
+        if asked.matches[row].sum() < OWN_MATCHES or bool(asked.known.several[row]) != (in_phrase is not None):
             continue
         of_phrase = None
-        if present_of_phrase is not None:
-            of_phrase = OfPhrase(present_of_phrase, word_rows([tokens_of(label)], words)[0], needed)
+        if in_phrase is not None:
+            needed = needed_by_words(in_phrase, collection.words.known)
+            of_phrase = OfPhrase(word_rows([tokens_of(label)], words)[0], needed)
         lower[name_of(telling_words(tokens_of(label)))] = round(
             lack_between(collection, row, present, random, of_phrase), 4
         )
@@ -370,7 +369,6 @@ def fit_lower_of_labels(
 class OfPhrase(NamedTuple):
     """What `lack_between` needs for a phrase of several words."""
 
-    present: Threshold
     #: Its `word_rows`, and what all words need.
     words: list[int]
     needed: Floats
@@ -383,7 +381,7 @@ def lack_between(
 
     Where the scores do not separate these, what many pictures match is called present.
     """
-    query = collection.asked.of(np.arange(len(collection.asked.best)) == row)
+    query = collection.asked.of(np.arange(len(collection.asked.scores)) == row)
     matching, others = np.flatnonzero(query.matches[0]), np.flatnonzero(~query.matches[0])
     lacks: dict[int, list[float]] = {0: [], DRAWN_MATCHES: [], LOWER_MATCHES: []}
     for count in [*lacks] * DRAWS:
@@ -392,9 +390,8 @@ def lack_between(
         if phrase is not None:
             both = Collection(drawn, of_pictures(collection.words, some))
             in_best = collection_words_in_best(both, np.zeros(1, np.intp), [phrase.words], phrase.needed)
-        moved = phrase.present if phrase is not None else present
-        needed = threshold(moved, drawn.best, drawn.known, in_best)
-        lacks[count].append(float((needed - drawn.best)[0]))
+        needed = threshold(present, drawn.best, drawn.known, in_best)
+        lacks[count].append(float((needed - drawn.best.few)[0]))
     none, few, many = (float(np.mean(some)) for some in lacks.values())
     return max(none + BETWEEN * (few - none), many + LOWER_MARGIN)
 

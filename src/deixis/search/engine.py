@@ -23,8 +23,8 @@ from deixis.search.relevance import (
     likelihoods,
     list_ends,
     mean_of_best,
+    needed_by_words,
     ranked,
-    threshold,
     words_in_best,
     worst_met,
 )
@@ -255,8 +255,7 @@ class SearchEngine:
             return None
         terms = [term for term, phrase in enumerate(phrasings) if not phrase.unknown for _ in phrase.words]
         relevance = self.model.relevance
-        lower = np.array([relevance.lower_for.get(word.name, 0.0) for word in words], np.float32)
-        needed = threshold(relevance.present, np.zeros(len(words), np.float32), Known.of(words)) - lower
+        needed = needed_by_words(relevance.present_in_phrase or relevance.present, Known.of(words))
         return Words(embedded, needed, np.array(terms, np.intp))
 
     def phrasings(self, query: Query) -> list[Phrasing]:

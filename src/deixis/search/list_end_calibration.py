@@ -64,7 +64,7 @@ def fit_end(collections: Sequence[Asked], noun_matches: int = NOUN_MATCHES) -> T
         judged += [
             (cut_table(collection), collection, weight)
             for collection, weight in ((nouns, 2.0), (phrases, 1.0))
-            if len(collection.best)
+            if len(collection.scores)
         ]
     if not judged:
         raise DeixisError("there are too few validation pictures and phrases to calibrate on")
@@ -78,7 +78,7 @@ def fit_end(collections: Sequence[Asked], noun_matches: int = NOUN_MATCHES) -> T
             total += weight * float(reached) / float(table.max(1).mean())
         return -total / sum(weight for *_, weight in judged)
 
-    middle = np.median(np.concatenate([asked.best for _, asked, _ in judged]))
+    middle = np.median(np.concatenate([asked.best.few for _, asked, _ in judged]))
     starts = [np.array([middle - 0.3 - share * middle, share, 0.0, 0.0]) for share in (0.0, 0.4, 0.8)]
     steps = np.array([0.2, 0.2, 0.1, 0.1])
     outcomes = []

@@ -3,8 +3,9 @@
 Both are thresholds on the score of a term and a picture (`deixis.adapters.search_model.scores`), and both move with
 the query:
 
-present     the five best pictures of the collection must reach it on average. It is lower for common words, and for
-            single nouns whose pictures score lower than those of other common words. A rare word, which the model
+present     the five best pictures of the collection must reach it on average. It is higher for single words if the
+            20 best score much less (what many pictures show is there), lower for common words, and for single nouns
+            whose pictures score lower than those of other common words. A rare word, which the model
             hardly knows, must score clearly higher than it usually does. Phrases of several words have a threshold of
             their own, which is lower for common nouns, and higher if their noun's own best pictures hardly show it, or
             the phrase's best pictures one of the words. This rejects only some of the phrases whose words are
@@ -39,21 +40,35 @@ if TYPE_CHECKING:
 
 #: The best pictures of a collection whose mean score counts: at most so many, and of a small one this share.
 BEST, BEST_SHARE = 5, 1 / 100
+#: The same of the pictures that show whether many fit.
+MANY, MANY_SHARE = 20, 1 / 10
 #: The share of `Relevance.without` that a match must keep: with all of it even fewer pictures would be matches. With
 #: half, 37% of the Flickr8k test pictures that fit a query with `-people` are called matches, and 25% of COCO-mini's
 #: (results/search/without.json).
 ENOUGH = 0.5
 
 
-def mean_of_best(scores: Floats, size: int) -> Floats:
-    """The mean score of the best pictures in a collection of `size`, `(terms,)`.
+class Best(NamedTuple):
+    """The mean scores of the best pictures of a collection, `(terms,)`."""
+
+    #: Of the five best, and of the 20 best; of fewer in a small collection.
+    few: Floats
+    many: Floats
+
+    def rows(self, chosen: Any) -> Best:
+        return Best(self.few[chosen], self.many[chosen])
+
+
+def mean_of_best(scores: Floats, size: int) -> Best:
+    """The mean scores of the best pictures in a collection of `size`.
 
     Args:
         scores: `(terms, pictures)`, at least one picture; the best must be among them.
     """
-    count = best_count(scores.shape[1], size)
-    best: Floats = np.partition(scores, -count, axis=1)[:, -count:].mean(1)
-    return best
+    pictures = scores.shape[1]
+    counts = best_count(pictures, size), min(pictures, MANY, max(1, round(MANY_SHARE * size)))
+    few, many = (np.partition(scores, -count, axis=1)[:, -count:].mean(1) for count in counts)
+    return Best(few, many)
 
 
 def best_count(pictures: int, size: int) -> int:
@@ -76,12 +91,12 @@ def words_in_best(scores: Floats, word_scores: Floats, needed: Floats, size: int
     Args:
         scores: `(pictures,)`, of those pictures that may be the best of a collection of `size`.
         word_scores: `(words, pictures)`, each word asked by itself, the noun last.
-        needed: `(words,)`, what the best pictures of each must reach for it to be there (`Relevance.present`).
+        needed: `(words,)`, what the best pictures of each must reach for it to be there (`needed_by_words`).
     """
     count = best_count(len(scores), size)
     best = np.argpartition(-scores, count - 1)[:count]
     worst = (word_scores[:, best] - needed[:, None]).min(0).mean()
-    return float(worst), float(mean_of_best(word_scores[-1:], size)[0] - needed[-1])
+    return float(worst), float(mean_of_best(word_scores[-1:], size).few[0] - needed[-1])
 
 
 class Known(NamedTuple):
@@ -109,22 +124,34 @@ class Known(NamedTuple):
         return Known(*(field[chosen] for field in self))
 
 
-def threshold(moved: Threshold, best: Floats, known: Known, words: WordsInBest = WordsInBest()) -> Floats:
+def fall(best: Best, known: Known) -> Floats:
+    """How far the 20 best pictures fall below the five best; less for rare words, which hardly ever many show."""
+    return (1 - known.rarity) * (best.few - best.many)
+
+
+def threshold(moved: Threshold, best: Best, known: Known, words: WordsInBest = WordsInBest()) -> Floats:
     """A threshold for each term, `(terms,)`."""
-    limit = moved.base + moved.best * best + moved.commonness * known.commonness + moved.several * known.several
+    of_best = moved.best * best.few + moved.fall * fall(best, known)
+    limit = moved.base + of_best + moved.commonness * known.commonness + moved.several * known.several
     of_words = moved.worst_word * words.worst + moved.noun * words.noun
     of_noun = moved.noun_commonness * known.noun_commonness
     of_rare = moved.rarity * known.rarity + moved.rarity_times_usual * known.rarity_times_usual
     return np.asarray(limit + of_words + of_noun + of_rare, np.float32)
 
 
+def needed_by_words(present_in_phrase: Threshold, known: Known) -> Floats:
+    """What the best pictures of words of phrases must reach for the words to be there, `(words,)`."""
+    nothing = np.zeros_like(known.rarity)
+    return threshold(present_in_phrase, Best(nothing, nothing), known)
+
+
 def list_ends(
     scores: Floats,
-    best: Floats,
+    best: Best,
     known: Known,
     relevance: Relevance,
     denied: NDArray[np.bool_] | None = None,
-    without_example: Floats | None = None,
+    without_example: Best | None = None,
     lower: Floats | None = None,
     words: WordsInBest = WordsInBest(),
     moved: Floats | float = 0.0,
@@ -141,7 +168,7 @@ def list_ends(
         without_example: where an example's cosine is part of the scores of the wanted terms, what `best` is without it.
     """
     if denied is None:
-        denied = np.zeros(len(best), bool)
+        denied = np.zeros(len(best.few), bool)
     top: Floats = scores.max(1)
     ends = threshold(relevance.end, best, known) + moved
     if without_example is not None:
@@ -153,7 +180,7 @@ def list_ends(
     if relevance.present_of_phrase is not None:
         of_phrase = threshold(relevance.present_of_phrase, plain, known, words)
         needed = np.where(known.several, of_phrase, needed)
-    lack = needed - plain - (0 if lower is None else lower)
+    lack = needed - plain.few - (0 if lower is None else lower)
     present_ends = np.minimum(ends, top) - np.where(denied, np.float32(relevance.without), np.float32(0))
     return np.asarray(np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends), np.float32)
 
