@@ -261,6 +261,14 @@ class Model:
         for images in batches:
             yield self.score(images, texts)
 
+    def score_texts(self, image: ImageInput, texts: Sequence[Text]) -> NDArray[Any]:
+        """How well texts fit one picture, `(texts,)`: which of them is true of it; not to compare pictures by.
+
+        By default their score. deixis-base also looks for their phrases in the picture.
+        """
+        (row,) = np.asarray(self.score([image], texts))
+        return np.asarray(row)
+
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
         """All candidate boxes of a picture with their scores for each phrase; compare scores within a phrase only.
 

@@ -22,8 +22,9 @@ from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingRecipe
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError, InputError
-from deixis.model import Mention
+from deixis.model import Mention, as_tokens
 from deixis.text.beam_search import State, beam_search
+from deixis.text.phrase_finding import phrases_in
 from deixis.vision.reading import read_picture
 
 PHRASES = [
@@ -137,6 +138,41 @@ def matching(model: BundleModel, weight: float) -> BundleModel:
     manifest = model.bundle.manifest
     settings = {**(manifest.captioner or {}), "match": weight}
     manifest = msgspec.structs.replace(manifest, captioner=settings)
+    return BundleModel(msgspec.structs.replace(model.bundle, manifest=manifest), "deixis-base")
+
+
+def test_sentences_about_one_picture_are_told_apart_by_their_phrases_too(
+    model: BundleModel, grounder: GroundingModel, pictures: list[Pillow.Image]
+) -> None:
+    """As PyTorch finds them, sentence by sentence or many together; a picture that was seen gives the same."""
+    places = weighing_places(model, 0.5)
+    texts = [
+        "a man in a red shirt and a woman in a blue dress",
+        "a man in a blue dress and a woman in a red shirt",
+        ("running",),
+        *[f"a dog and {count} trees" for count in ("two", "three", "four")] * 11,
+    ]
+    for picture in pictures[:2]:
+        own = places.score_texts(picture, texts)
+        certain = (own - model.score([picture], texts)[0]) / 0.5
+        assert (certain < 0).all()
+        for text, certainty in zip(texts[:3], certain.tolist(), strict=False):
+            words = as_tokens(text)
+            mentions = [Mention(words, *span) for span in phrases_in(words) or [(0, len(words))]]
+            logits = torch.from_numpy(grounder.phrase_logits(grounder.look(picture), mentions))
+            assert certainty == pytest.approx(float(logits.log_softmax(1).amax(1).mean()), abs=2e-3)
+        assert own == pytest.approx([places.score_texts(picture, [text])[0] for text in texts], abs=1e-4)
+        assert np.array_equal(places.score_texts(places.look(picture), texts), own)
+    # Search does not weigh places.
+    assert np.array_equal(places.score(pictures, texts), model.score(pictures, texts))
+    assert places.score_texts(pictures[0], []).shape == (0,)
+
+
+def weighing_places(model: BundleModel, weight: float) -> BundleModel:
+    """The same bundle with another weight of the phrases' places."""
+    manifest = model.bundle.manifest
+    settings = {**(manifest.grounding or {}), "sentence_weight": weight}
+    manifest = msgspec.structs.replace(manifest, grounding=settings)
     return BundleModel(msgspec.structs.replace(model.bundle, manifest=manifest), "deixis-base")
 
 

@@ -37,6 +37,7 @@ class GroundingSettings(msgspec.Struct, frozen=True):
     side: Annotated[int, Meta(ge=1, le=1024)]
     width: Annotated[int, Meta(ge=1, le=65536)]
     sharpness: Annotated[float, Meta(gt=0)] = 2.0
+    sentence_weight: Annotated[float, Meta(ge=0, le=100)] = 0.0
 
 
 class SeenRegions(NamedTuple):
@@ -107,6 +108,10 @@ class OnnxGrounder:
         boxes, logits = self._point(seen, phrases)
         size = np.array([*seen.size, *seen.size], np.float32)
         return Localized(boxes * size, rank_by_coverage(boxes, logits, self._settings.sharpness))
+
+    def phrase_logits(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> Array:
+        """`(phrases, regions)`."""
+        return self._point(seen, phrases)[1]
 
     def _point(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> tuple[Array, Array]:
         """Boxes `(phrases, regions, 4)` in [0, 1], moved for each phrase, and their logits `(phrases, regions)`."""

@@ -52,7 +52,7 @@ from deixis.vision.tower import PictureTower
 
 CPU = torch.device("cpu")
 #: Settings of grounding that no weight depends on.
-FREE_SETTINGS = ("regions", "candidates", "overlap", "samples", "sharpness")
+FREE_SETTINGS = ("regions", "candidates", "overlap", "samples", "sharpness", "sentence_weight")
 
 
 def export_bundle(

@@ -6,10 +6,12 @@ It runs on onnxruntime. On a GPU, grounding and describing run on PyTorch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from deixis.adapters.bundles import BACKBONE, CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, MANIFEST, VOCABULARY, Bundle
 from deixis.adapters.graph_runner import ANY
@@ -18,6 +20,7 @@ from deixis.adapters.onnx_grounding import LEVELS, GroundingSettings, OnnxGround
 from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.phrase_presence import presence
 from deixis.adapters.search_model import Bytes, Pictures, scores
+from deixis.adapters.sentence_comparison import certainty_of_places
 from deixis.errors import InputError
 from deixis.model import Description, Grounding, ImageInput, Localized, Text, Tokens
 from deixis.text.vocabulary import Vocabulary
@@ -65,6 +68,20 @@ class BundleModel(OnnxModel):
             msgspec.structs.replace(grounding, presence=chance)
             for grounding, chance in zip(grounded, chances, strict=True)
         ]
+
+    def score_texts(self, image: ImageInput, texts: Sequence[Text]) -> NDArray[Any]:
+        """The score, and how surely the phrases of each text are found in the picture."""
+        grounding = self._manifest.grounding or {}
+        weight = grounding.get("sentence_weight", 0.0) if "ground" in self.abilities else 0.0
+        if not weight or not texts:
+            return super().score_texts(image, texts)
+        if isinstance(image, SeenPicture):
+            regions, embedded = image.regions, image.embedded
+        else:
+            picture = self.as_picture(image)
+            regions, embedded = self._seen(picture, self.prepare(picture))
+        places = certainty_of_places(partial(self._grounder.phrase_logits, regions), texts)
+        return np.asarray(scores(self.embed_queries(texts), embedded)[:, 0] + weight * places)
 
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
         if "localize" not in self.abilities:

@@ -106,6 +106,11 @@ class GroundingModel(Model):
             for phrase, box, score, others in zip(asked, chosen.tolist(), scores.tolist(), several, strict=True)
         ]
 
+    @torch.inference_mode()
+    def phrase_logits(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> NDArray[Any]:
+        """`(phrases, regions)`."""
+        return self._point(seen, phrases)[1].float().cpu().numpy()
+
     def _point(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         """Boxes `(phrases, regions, 4)` in [0, 1], moved for each phrase, and their logits `(phrases, regions)`."""
         captions = Captions(*(field.to(self.device) for field in self.captions(phrases)))

@@ -63,6 +63,8 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refine: bool = True
     #: Of the probabilities by which boxes after the first are ranked, see `by_coverage`.
     sharpness: Annotated[float, Meta(gt=0)] = 2.0
+    #: Of the phrases' places beside the score, where sentences about one picture are compared; 0: they do not count.
+    sentence_weight: Annotated[float, Meta(ge=0, le=100)] = 0.0
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.15
 
 

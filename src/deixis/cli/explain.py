@@ -134,7 +134,7 @@ def _order(model: Model, image: Any, tokens: tuple[str, ...], against: str | Non
                 "plural, and a verb between them; or give --against SENTENCE"
             )
         other = twin.tokens
-    return order_of(model.score([image], [tokens, other])[0], other), ""
+    return order_of(model.score_texts(image, [tokens, other]), other), ""
 
 
 def _region(box: Box | None) -> str:

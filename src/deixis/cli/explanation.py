@@ -88,7 +88,7 @@ def changed_sentences(model: Model, image: ImageInput, tokens: Tokens) -> list[C
     if not changes or "score" not in model.abilities:
         return []
     given_score, *scores = (
-        float(score) for score in model.score([image], [tokens, *(change.tokens for change in changes)])[0]
+        float(score) for score in model.score_texts(image, [tokens, *(change.tokens for change in changes)])
     )
     return [
         Changed(change.kind, change.before, change.after, " ".join(change.tokens), score, given_score > score)

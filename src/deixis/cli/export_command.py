@@ -128,7 +128,7 @@ def base(
         typer.Option(
             metavar="NAME=VALUE",
             help="Change a setting of grounding that no weight depends on (regions, candidates, overlap, samples, "
-            "sharpness); may be repeated.",
+            "sharpness, sentence_weight); may be repeated.",
             show_default="as in training",
         ),
     ] = None,

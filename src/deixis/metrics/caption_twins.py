@@ -1,9 +1,10 @@
 """Caption twins: a true caption of a picture against a false one, by kind of change (`deixis.text.false_captions`).
 
-A pair is right if the true caption scores higher; a tie is wrong. False captions are made so that the words alone help
-little: each change is as frequent as its reverse, and pairs are chosen so that a trigram language model, fitted to the
-training captions, prefers the false caption as often as the true one, by as much. `other_pictures` is how often the
-scored model prefers the true caption when it sees another picture: what it knows from the words.
+A pair is right if the true caption scores higher with its picture (`Model.score_texts`); a tie is wrong. False captions
+are made so that the words alone help little: each change is as frequent as its reverse, and pairs are chosen so that a
+trigram language model, fitted to the training captions, prefers the false caption as often as the true one, by as much.
+`other_pictures` is how often the scored model prefers the true caption when it sees another picture: what it knows from
+the words.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from deixis.corpus import Corpus, Image
 from deixis.corpus.leak_guard import training_set
 from deixis.errors import DeixisError
 from deixis.metrics.results import Protocol, Result, corpus_reference, make_result
-from deixis.metrics.word_order import OTHERS, TOLERANCE, Leads, lead_figures, score_leads
+from deixis.metrics.word_order import TOLERANCE, Leads, lead_figures, score_leads
 from deixis.model import Model, Tokens
 from deixis.text.false_captions import KINDS, Kind, balanced, colour_counts, false_captions
 from deixis.text.tokens import tokens_of, tokens_of_captions
@@ -29,6 +30,8 @@ from deixis.vision.reading import read_picture
 
 #: Pairs are balanced within so many groups of each kind, from the smallest to the largest difference in likelihood.
 GROUPS = 10
+#: Other pictures that each pair is asked of.
+OTHERS = 5
 
 
 class CaptionTwins(NamedTuple):
@@ -113,7 +116,7 @@ def _leads(model: Model, corpus: Corpus, images: Sequence[Image], twins: Sequenc
     spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
     others = [images[index] for index in spread]
     texts: list[Tokens] = [text for twin in twins for text in (twin.true, twin.false)]
-    shown = np.asarray(model.score([read_picture(corpus, image) for image in others], texts), np.float64)
+    shown = np.array([model.score_texts(read_picture(corpus, image), texts) for image in others], np.float64)
     rows_of: dict[str, list[int]] = {}
     for row, twin in enumerate(twins):
         rows_of.setdefault(twin.image, []).append(row)
@@ -122,7 +125,7 @@ def _leads(model: Model, corpus: Corpus, images: Sequence[Image], twins: Sequenc
         if image.id not in rows_of:
             continue
         columns = [column for row in rows_of[image.id] for column in (2 * row, 2 * row + 1)]
-        scores[0, columns] = model.score([read_picture(corpus, image)], [texts[column] for column in columns])[0]
+        scores[0, columns] = model.score_texts(read_picture(corpus, image), [texts[column] for column in columns])
         other_rows = [row for row, other in enumerate(others) if other.id != image.id][: len(others) - 1]
         scores[1:, columns] = shown[np.ix_(other_rows, columns)]
     return score_leads(scores)
