@@ -120,7 +120,9 @@ def read_boxes(path: str | Path) -> dict[str, list[tuple[float, float, float, fl
         if not np.isfinite(corners).all():
             raise InputError(path, "a box is not finite", phrase)
         if (corners[:, 2:] < corners[:, :2]).any():
-            raise InputError(path, "a box ends before it begins: boxes are [x1, y1, x2, y2], no width and height", phrase)
+            raise InputError(
+                path, "a box ends before it begins: boxes are [x1, y1, x2, y2], no width and height", phrase
+            )
     if any(predictions.values()) and max(max(box) for boxes in predictions.values() for box in boxes) <= 1:
         raise InputError(path, "no number is above 1: boxes are in pixels of the original picture, no fractions of it")
     return predictions
