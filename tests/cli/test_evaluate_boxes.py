@@ -72,7 +72,7 @@ def test_boxes_of_any_model_are_scored(run, queries: Path, tmp_path: Path) -> No
 
 
 def test_boxes_of_other_phrases_are_refused(run, tmp_path: Path) -> None:
-    (tmp_path / "boxes.json").write_text('{"nobody#0:1": [[0, 0, 1, 1]]}')
+    (tmp_path / "boxes.json").write_text('{"nobody#0:1": [[0, 0, 9, 9]]}')
     code, out, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
     assert (code, out) == (2, "")
     assert "nobody#0:1" in err
@@ -81,6 +81,30 @@ def test_boxes_of_other_phrases_are_refused(run, tmp_path: Path) -> None:
     code, _, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
     assert code == 2
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("box", "problem"),
+    [([20, 30, 15, 10], "a box ends before it begins"), ([0.1, 0.2, 0.8, 1.0], "no number is above 1")],
+)
+def test_boxes_of_another_form_are_refused(run, tmp_path: Path, box: list[float], problem: str) -> None:
+    (tmp_path / "boxes.json").write_text(json.dumps({name: [box] for name in truth(0.0)}))
+    code, out, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_boxes_of_larger_pictures_are_noticed(run, queries: Path, tmp_path: Path) -> None:
+    first = json.loads(queries.read_text())["phrases"][0]
+    boxes = truth(0.0)
+    boxes[first["id"]] = [[first["width"], 0, first["width"] + 9, 9]]
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    code, out, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert code == 0, err
+    assert "Boxes outside their pictures: 1." in err
+    assert "whole picture" in out
+    assert "Wrong first boxes" in out
 
 
 def test_scores_are_checked_against_the_corpus(run, queries: Path, tmp_path: Path) -> None:
@@ -102,6 +126,10 @@ def test_scores_are_checked_against_the_corpus(run, queries: Path, tmp_path: Pat
     assert code == 2
     assert "captions 2" in err
 
+    np.save(tmp_path / "scores.npy", np.zeros((captions, len(images))))
+    code, _, err = run("scores", tmp_path / "scores.npy", "--corpus", CORPUS)
+    assert code == 2
+    assert "exchanged" in err
     np.save(tmp_path / "few.npy", np.zeros((len(images), captions - 1)))
     code, _, err = run("scores", tmp_path / "few.npy", "--corpus", CORPUS)
     assert code == 2

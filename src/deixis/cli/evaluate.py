@@ -196,9 +196,10 @@ def _checked_owners(
     images = opened.images if chosen is None else opened.split(chosen).images
     owners = np.array([index for index, image in enumerate(images) for _ in image.captions], np.int64)
     if shape != (len(images), len(owners)):
+        hint = "; images and captions look exchanged" if shape == (len(owners), len(images)) else ""
         raise InputError(
             path,
-            f"{split} of {opened.name or corpus} has {len(images):,} images and {len(owners):,} captions",
+            f"{split} of {opened.name or corpus} has {len(images):,} images and {len(owners):,} captions{hint}",
             where,
         )
     if ids is not None:

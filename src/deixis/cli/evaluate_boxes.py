@@ -21,7 +21,7 @@ def queries(
 ) -> None:
     """Write the images, captions and phrases of a split in the order that `scores`, `embeddings` and `boxes` expect.
 
-    Phrases are those with a box; each has an id, its caption and its picture, and no box.
+    Phrases are those with a box; each has an id, its caption, its picture with width and height, and no box.
 
     Example: deixis evaluate queries flickr8k-entities/ --split test --out queries.json
     """
@@ -79,7 +79,7 @@ def boxes(
     from deixis.cli.output import busy, print_json, print_table
     from deixis.corpus import open_corpus
     from deixis.errors import DeixisError, InputError
-    from deixis.metrics.query_list import localize_boxes, read_boxes
+    from deixis.metrics.query_list import boxes_outside, localize_boxes, read_boxes
     from deixis.metrics.ranking import TIES
     from deixis.metrics.results import BoxSupervision, corpus_reference
     from deixis.metrics.text_blind import baseline_figures, text_blind_localizations
@@ -106,6 +106,7 @@ def boxes(
         "phrases": localized.phrases,
         "without_box": localized.without_box,
         "without_prediction": missing,
+        "boxes_outside": boxes_outside(images, predicted),
     }
     parameters: dict[str, str | float] = {"boxes": "merged", "iou": 0.5}
     reference = corpus_reference(opened, chosen)
@@ -116,10 +117,24 @@ def boxes(
     if as_json:
         print_json({**figures, **counts, "split_hash": reference.split_hash})
         return
+    whole = blind.get("whole_image")
     rows = [
-        (name, f"{row.instances:,}", *(f"{value:.1f}" for value in row.recall.values()), f"{row.upper_bound:.1f}")
+        (
+            name,
+            f"{row.instances:,}",
+            *(f"{value:.1f}" for value in row.recall.values()),
+            f"{row.upper_bound:.1f}",
+            "" if whole is None else f"{(whole.by_type.get(name) or whole.overall).recall[1]:.1f}",
+        )
         for name, row in (("all", localized.overall), *localized.by_type.items())
     ]
-    print_table(f"Phrase localization, {split}", ["type", "phrases", "R@1", "R@5", "R@10", "bound"], rows)
+    columns = ["type", "phrases", "R@1", "R@5", "R@10", "bound", "whole picture R@1"]
+    print_table(f"Phrase localization, {split}", columns, rows)
+    if localized.failures:
+        shares = ", ".join(f"{name.replace('_', ' ')} {share:.0f}%" for name, share in localized.failures.items())
+        typer.echo(f"Wrong first boxes: {shares}")
+    if counts["boxes_outside"]:
+        problem = f"Boxes outside their pictures: {counts['boxes_outside']:,}"
+        typer.echo(f"{problem}. They must be in pixels of the original pictures; the list has the sizes.", err=True)
     if missing:
         typer.echo(f"{missing:,} phrases have no boxes and count as missed", err=True)

@@ -29,13 +29,15 @@ class CaptionEntry(msgspec.Struct, frozen=True):
 
 
 class PhraseEntry(msgspec.Struct, frozen=True):
-    """A phrase with a box; `text` is its caption."""
+    """A phrase with a box; `text` is its caption, `width` and `height` are the picture's in the pixels of the boxes."""
 
     id: str
     image: str
     file: str
     text: str
     phrase: str
+    width: int | None = None
+    height: int | None = None
 
 
 class QueryList(msgspec.Struct, frozen=True):
@@ -59,7 +61,15 @@ def query_list(corpus: Corpus, split: str | None) -> QueryList:
         tuple(image.id for image in images),
         tuple(CaptionEntry(image.id, caption.text) for image in images for caption in image.captions),
         tuple(
-            PhraseEntry(phrase_id(image, query), image.id, image.file, query.caption.text, query.text)
+            PhraseEntry(
+                phrase_id(image, query),
+                image.id,
+                image.file,
+                query.caption.text,
+                query.text,
+                image.width,
+                image.height,
+            )
             for image in images
             for query in gold_queries(image)[0]
         ),
@@ -106,9 +116,29 @@ def read_boxes(path: str | Path) -> dict[str, list[tuple[float, float, float, fl
     for phrase, boxes in predictions.items():
         if len(boxes) > MOST_BOXES:
             raise InputError(path, f"{len(boxes):,} boxes; {MOST_BOXES:,} are the most", phrase)
-        if not np.isfinite(boxes).all():
+        corners = np.array(boxes, np.float64).reshape(-1, 4)
+        if not np.isfinite(corners).all():
             raise InputError(path, "a box is not finite", phrase)
+        if (corners[:, 2:] < corners[:, :2]).any():
+            raise InputError(
+                path, "a box ends before it begins: boxes are [x1, y1, x2, y2], no width and height", phrase
+            )
+    if any(predictions.values()) and max(max(box) for boxes in predictions.values() for box in boxes) <= 1:
+        raise InputError(path, "no number is above 1: boxes are in pixels of the original picture, no fractions of it")
     return predictions
+
+
+def boxes_outside(
+    images: Sequence[Image], predictions: Mapping[str, Sequence[tuple[float, float, float, float]]]
+) -> int:
+    """Number of boxes that begin at or beyond the right or lower edge of their picture, where its size is known."""
+    sizes = {image.id: (image.width, image.height) for image in images if image.width and image.height}
+    outside = 0
+    for phrase, boxes in predictions.items():
+        width, height = sizes.get(phrase.rpartition("#")[0], (None, None))
+        if width and height:
+            outside += sum(x1 >= width or y1 >= height for x1, y1, _, _ in boxes)
+    return outside
 
 
 def localize_boxes(

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from deixis.errors import DeixisError, InputError
+from deixis.papers.entities_cca import pair_products
 from deixis.papers.entities_cca.cca import NormalizedCCA
 from deixis.papers.entities_cca.reference import cca_eigenproblem
 from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
@@ -168,6 +169,28 @@ def test_single_precision_products_are_close() -> None:
     X, Y = _views(5000)
     double, single = (NormalizedCCA(dtype=dtype, device="cpu").fit(X, Y) for dtype in ("float64", "float32"))
     np.testing.assert_allclose(single.correlations_, double.correlations_, atol=1e-5)
+
+
+@pytest.mark.parametrize(("pairs", "tile"), [(150, 64), (150, 50), (60, 2048)])
+def test_inner_products_of_pairs_give_what_covariances_give(
+    pairs: int, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_products, "_TILE", tile)
+    X, Y = _views(pairs, 8, 240)
+    Y /= np.abs(Y).max()
+    wide = NormalizedCCA(ridge=0.1, device="cpu", by_pairs=True)
+    for start in range(0, pairs, 70):
+        wide.partial_fit(X[start : start + 70], torch.from_numpy(Y[start : start + 70]))
+    for ridge in (0.1, 1.0):
+        plain = NormalizedCCA(ridge=ridge, device="cpu").fit(X, Y)
+        wide.set_params(ridge=ridge).solve()
+        np.testing.assert_allclose(wide.correlations_, plain.correlations_, atol=1e-5)
+        np.testing.assert_allclose(wide.encode_x(X), plain.encode_x(X), atol=1e-3)
+        np.testing.assert_allclose(wide.encode_y(Y), plain.encode_y(Y), atol=1e-3)
+    with pytest.raises(DeixisError, match="needs a ridge above 0"):
+        NormalizedCCA(ridge=0, device="cpu", by_pairs=True).fit(X, Y)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        wide.partial_fit(X[:3], Y[:3] * np.nan)
 
 
 def test_a_gpu_gives_what_the_processor_gives() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from deixis.errors import DeixisError
 from deixis.papers.entities_cca.covariances import JointCovariance, canonical_directions
+from deixis.papers.entities_cca.pair_products import PairProducts
 from deixis.papers.entities_cca.projections import Projections, Setting, Stored, read_projections, write_projections
 
 Rows = ArrayLike | Tensor
@@ -63,6 +64,9 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Precision of the products of a block; sums and solution are double. float32 is for GPUs that are slow at double.
     device : {"cuda", "cpu"} or None
         Where to compute; None takes a GPU if PyTorch sees one.
+    by_pairs : bool
+        Compute from the inner products of the rows of Y, which are kept, in place of its covariance: less memory where
+        Y has more dimensions than there are pairs. On the CPU, with a ridge above 0, in single precision.
 
     Attributes
     ----------
@@ -92,7 +96,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    _sums: JointCovariance | None
+    _sums: JointCovariance | PairProducts | None
     _projections: Projections | None
 
     def __init__(
@@ -105,6 +109,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         block: int = 4096,
         dtype: Literal["float64", "float32"] = "float64",
         device: str | None = None,
+        by_pairs: bool = False,
     ) -> None:
         self.n_components = n_components
         self.ridge = ridge
@@ -113,6 +118,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.block = block
         self.dtype = dtype
         self.device = device
+        self.by_pairs = by_pairs
 
     def fit(self, X: Rows, Y: Rows | None = None) -> Self:
         """Fit to pairs of rows X `(pairs, x dimensions)` and Y `(pairs, y dimensions)`, from scratch."""
@@ -142,8 +148,11 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"ridge={self.ridge} must not be negative")
         if sums.count < 2:
             raise ValueError("a CCA needs at least 2 pairs, 1 sample was seen")
-        x_parts, y_parts = self._parts()
-        directions = canonical_directions(sums, components, ridge=self.ridge, x_parts=x_parts, y_parts=y_parts)
+        if isinstance(sums, PairProducts):
+            directions = sums.directions(components, ridge=self.ridge)
+        else:
+            x_parts, y_parts = self._parts()
+            directions = canonical_directions(sums, components, ridge=self.ridge, x_parts=x_parts, y_parts=y_parts)
         x_mean, y_mean = torch.split(sums.mean, [sums.x_dimensions, sums.y_dimensions])
         correlations, *rest = (
             part.cpu().numpy()
@@ -240,8 +249,12 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if sums is None:
                 if self.dtype not in ("float64", "float32"):
                     raise ValueError(f"dtype must be 'float64' or 'float32', not {self.dtype!r}")
-                dtype = getattr(torch, self.dtype)
-                sums = JointCovariance(x.shape[1], y.shape[1], device=x.device, dtype=dtype)
+                if self.by_pairs and x.device.type != "cpu":
+                    raise ValueError("by_pairs computes on the CPU only")
+                if self.by_pairs:
+                    sums = PairProducts(x.shape[1], y.shape[1])
+                else:
+                    sums = JointCovariance(x.shape[1], y.shape[1], device=x.device, dtype=getattr(torch, self.dtype))
             try:
                 sums.add(x, y)
             except ValueError as fault:

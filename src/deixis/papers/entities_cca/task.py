@@ -113,7 +113,10 @@ class CorrelationFit:
             self.cca = NormalizedCCA(recipe.components, unit_x=recipe.unit_regions, device=device)
             return self._fit_phrases(self.cca, recipe.exemplars, say)
         if recipe.auxiliary is None:
-            self.cca = NormalizedCCA(recipe.components, device=device)
+            # With more numbers than captions, their inner products are smaller than the covariance.
+            captions = sum(len(image.captions) for image in self._training)
+            by_pairs = device == "cpu" and self.text.dim > captions
+            self.cca = NormalizedCCA(recipe.components, device=device, by_pairs=by_pairs)
         else:
             auxiliary = NormalizedCCA(unit_x=recipe.auxiliary.unit_regions, device=device)
             self._fit_phrases(auxiliary, recipe.auxiliary.exemplars, say)
@@ -171,9 +174,8 @@ class CorrelationFit:
         return {**figures, "ridge": ridge, "power": power, "training_pairs": float(cca.n_samples_seen_)}
 
     def _sentences(self, source: TrainingSet | Corpus) -> SentenceData:
-        return sentence_data(
-            source, find_store(self._stores, "image"), self.text, device=self._device, dtype=torch.float32
-        )
+        dtype = torch.float16 if self.cca.by_pairs else torch.float32
+        return sentence_data(source, find_store(self._stores, "image"), self.text, device=self._device, dtype=dtype)
 
     def _localization(self, cca: NormalizedCCA) -> Callable[[], Mapping[str, float]]:
         chains, proposals = find_store(self._stores, "chains"), find_store(self._stores, "proposals")
@@ -226,8 +228,8 @@ def _phrase_blocks(data: PhraseData, rows: Tensor) -> Iterator[tuple[Tensor, Ten
 
 
 def _sentence_blocks(data: SentenceData) -> Iterator[tuple[Tensor, Tensor]]:
-    for captions in torch.split(torch.arange(len(data.texts), device=data.texts.device), BLOCK):
-        yield data.images[data.image_of[captions]].float(), data.texts[captions]
+    for images, texts in zip(torch.split(data.image_of, BLOCK), torch.split(data.texts, BLOCK), strict=True):
+        yield data.images[images].float(), texts
 
 
 class CCAKind(Kind[CorrelationRecipe]):
