@@ -39,7 +39,7 @@ def test_words_that_ask_for_no_colour_add_nothing() -> None:
 
     def ask(*words: str) -> Tensor:
         tokens = torch.tensor(WORDS.encode(words))
-        return colours.ask(tokens, vectors[tokens])
+        return colours.ask(tokens, vectors[tokens]).sum(0)
 
     assert not ask("a", "large", "dog").any()
     assert not ask("a", "zyxwv").any()

@@ -180,7 +180,7 @@ class GroundingNetwork(nn.Module):
 
     def point(self, encoded: Tensor, regions: Regions, captions: Captions) -> Grounding:
         """The phrases of captions among regions that are encoded already."""
-        seen, colours = encoded.split([self.recipe.width, self.recipe.colours], -1)
+        seen, colours = encoded[..., : self.recipe.width], encoded[..., self.recipe.width :]
         phrases, words = self.encode_phrases(captions)
         together = (captions.caption[:, :, None] == captions.caption[:, None, :]) & _present(captions)[:, None, :]
         # A phrase always sees itself, so that padding has something to attend to.
@@ -250,10 +250,14 @@ class GroundingNetwork(nn.Module):
     def ask_colours(self, captions: Captions) -> Tensor:
         """What phrases ask of the colours of boxes, `(batch, phrases, colours)`."""
         assert self.colours is not None
-        places = torch.arange(captions.tokens.shape[-1], device=captions.tokens.device)
-        tokens = captions.tokens.gather(1, captions.caption[..., None].expand(-1, -1, len(places)))
+        count, length = captions.tokens.shape[1:]
+        places = torch.arange(length, device=captions.tokens.device)
+        numbers = torch.arange(count, device=captions.tokens.device)
         inside = (places >= captions.start[..., None]) & (places < captions.end[..., None])
-        return self.colours.ask(tokens, self.words(tokens) * inside[..., None])
+        # (batch, phrases, captions, words): which words are those of a phrase.
+        inside = inside[:, :, None] & (numbers == captions.caption[..., None])[..., None]
+        asked = self.colours.ask(captions.tokens, self.words(captions.tokens))
+        return inside.flatten(2).to(asked.dtype) @ asked.flatten(1, 2)
 
     def match(self, phrases: Tensor, words: Words, seen: Tensor, regions: Regions) -> Grounding:
         """Scores: a dot product and a small network on each pair, which also moves the box."""

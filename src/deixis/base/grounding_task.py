@@ -12,6 +12,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -27,7 +28,7 @@ from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
 from deixis.base.grounding_data import GroundingData, GroundingText, grounding_data, named_words, new_grounder
 from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
-from deixis.base.region_colours import colour_loss, thumbnail
+from deixis.base.region_colours import SHRINK, colour_loss, thumbnail
 from deixis.base.region_comparison import ALIKE, LANDMARK, choice_loss
 from deixis.base.warm_start import start_grounder
 from deixis.corpus import Corpus
@@ -231,6 +232,10 @@ class GroundingTask:
         repeats: Mapping[str, int] | None = None,
         phrases: int = 0,
     ) -> None:
+        if not loss.phrases:
+            # Thumbnails are all that is looked at.
+            parts = [thumbnail(part.float()).round().byte() for part in training.pictures.split(PASS)]
+            training = replace(training, pictures=torch.cat(parts))
         self.grounder, self.training, self.validation = grounder, training, validation
         self.weights, self.augmentation = loss, augmentation
         #: Expressions about pictures of the validation split.
@@ -278,11 +283,12 @@ class GroundingTask:
         )
         by_picture = torch.where(self._expressed[device_rows], zoom if expressed_zoom is None else expressed_zoom, zoom)
         views = random_views(len(batch.rows), by_picture, generator)
-        pictures = view_pictures(self.training.pictures[device_rows], views, self.network.recipe.side)
+        side = self.network.recipe.side if self.weights.phrases else self.network.recipe.side // SHRINK
+        pictures = view_pictures(self.training.pictures[device_rows], views, side)
         if self.augmentation.colours:
             pictures = recoloured(pictures, random_colours(len(pictures), generator))
         if not self.weights.phrases:
-            colours = self._colour_loss(batch.rows, views, thumbnail(pictures), generator)
+            colours = self._colour_loss(batch.rows, views, pictures, generator)
             return Loss(self.weights.colours * colours, {"colours": colours.detach()})
         output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
         return self.loss_of(batch.rows, views, output, pyramid, thumbnail(pictures), generator)

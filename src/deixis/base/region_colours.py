@@ -55,6 +55,7 @@ class RegionColours(nn.Module):
         # softmax(−|pixel − colour|² / SPREAD) is that of a linear map of the pixel.
         self.pixels = nn.Conv2d(3, PIXEL_COLOURS, 1)
         colours, spread = normalize(255 * torch.tensor(FIRST_COLOURS)), SPREAD * (255 / 128) ** 2
+        assert self.pixels.bias is not None
         with torch.no_grad():
             self.pixels.weight.copy_((2 * colours / spread)[..., None, None])
             self.pixels.bias.copy_(-colours.square().sum(1) / spread)
@@ -100,18 +101,18 @@ class RegionColours(nn.Module):
         return features
 
     def ask(self, tokens: Tensor, vectors: Tensor) -> Tensor:
-        """What phrases ask of single boxes, `(…, width)`: a sum over their colour words, so zeros without any.
+        """What each word asks of single boxes, `(…, width)`: zeros if it is no colour word.
 
         Args:
-            tokens: `(…, words)`, ids.
-            vectors: `(…, words, word_width)`, those of the words; zeros for words outside of the phrase.
+            tokens: ids.
+            vectors: `(…, word_width)`, those of the words.
         """
-        asked: Tensor = self.word((vectors * self.asks[tokens][..., None]).sum(-2))
+        asked: Tensor = self.word(vectors) * self.asks[tokens][..., None]
         return asked
 
 
 def thumbnail(pictures: Tensor) -> Tensor:
-    """Normalized pictures, small: colours need no detail."""
+    """Pictures `(batch, 3, rows, columns)`, small: colours need no detail."""
     return F.avg_pool2d(pictures, SHRINK)
 
 
@@ -122,7 +123,7 @@ def colour_loss(asked: Tensor, features: Tensor, objects: Tensor, types: Tensor)
     of the pictures, so training pictures do not teach it to rely on what it remembers of them.
 
     Args:
-        asked: `(batch, phrases, width)`, from `RegionColours.ask`.
+        asked: `(batch, phrases, width)`, a sum over their words of `RegionColours.ask`.
         features: `(batch, objects, width)`, from `RegionColours.read`.
         objects: `(batch, phrases)`, the object of each phrase; −1: the phrase is left out.
         types: `(batch, objects, types)`; padding has none.
