@@ -234,7 +234,7 @@ class GroundingTask:
     ) -> None:
         if not loss.phrases:
             # Thumbnails are all that is looked at.
-            parts = [thumbnail(part.float()).round().byte() for part in training.pictures.split(PASS)]
+            parts = [thumbnail(part.float()).round().byte() for part in torch.split(training.pictures, PASS)]
             training = replace(training, pictures=torch.cat(parts))
         self.grounder, self.training, self.validation = grounder, training, validation
         self.weights, self.augmentation = loss, augmentation
