@@ -35,6 +35,7 @@ SMALL = GroundingRecipe(
     hidden=16,
     caption_layers=2,
     compare=True,
+    colours=8,
 )
 WORDS = tokenize("a man in the red shirt left right leftmost rightmost of dog chases ball")
 
@@ -45,6 +46,9 @@ def grounder(recipe: GroundingRecipe = SMALL) -> GroundingModel:
     network = empty_network(recipe, len(vocabulary), proposer_width=32).eval()
     # Weights that begin at zero would hide what depends on them.
     assert network.comparison is not None
+    assert network.colours is not None
+    network.colours.set_words(vocabulary)
+    nn.init.normal_(network.colours.word.weight)
     for part in (network.pair, network.comparison.weigh, network.comparison.scale):
         nn.init.normal_(part.weight, std=0.2)
     return GroundingModel(network, vocabulary)
@@ -96,15 +100,17 @@ def test_regions_that_are_padding_change_nothing() -> None:
     ]
     boxes = torch.tensor([[[0.1, 0.1, 0.5, 0.6], [0.3, 0.2, 0.9, 0.9], [0.0, 0.0, 1.0, 0.4]]])
     types = torch.randn(1, 3, 8)
-    captions = Captions(torch.tensor([[[4, 5, 6, PAD]]]), *(torch.tensor([[value]]) for value in (0, 0, 2)))
+    red = grounder().vocabulary.encode(["red"])[0]
+    captions = Captions(torch.tensor([[[4, red, 6, PAD]]]), *(torch.tensor([[value]]) for value in (0, 0, 2)))
+    thumbnails = torch.rand(1, 3, 16, 16)
     with torch.no_grad():
-        alone = network(pyramid, Regions(boxes, types, torch.ones(1, 3, dtype=torch.bool)), captions)
+        alone = network(pyramid, Regions(boxes, types, torch.ones(1, 3, dtype=torch.bool)), captions, thumbnails)
         padded = Regions(
             torch.cat([boxes, torch.rand(1, 2, 4)], 1),
             torch.cat([types, torch.randn(1, 2, 8)], 1),
             torch.tensor([[True] * 3 + [False] * 2]),
         )
-        more = network(pyramid, padded, captions)
+        more = network(pyramid, padded, captions, thumbnails)
     torch.testing.assert_close(more.scores[..., :3], alone.scores)
     torch.testing.assert_close(more.boxes[..., :3, :], alone.boxes)
     assert (more.scores[..., 3:] == -torch.inf).all()

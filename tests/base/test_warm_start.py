@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import torch
 
 from deixis.adapters.bundles import open_bundle
-from deixis.base.warm_start import _open, measure_batch_norms
+from deixis.base.bundle_networks import bundle_grounder
+from deixis.base.warm_start import _open, measure_batch_norms, start_grounder
 from deixis.errors import DeixisError
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 
@@ -39,3 +41,14 @@ def test_a_bundle_is_named_with_the_hash_of_its_weights() -> None:
     ):
         with pytest.raises(DeixisError, match=message):
             _open(name)
+
+
+def test_the_colours_of_a_bundle_are_left_out_where_none_are_compared() -> None:
+    bundle = open_bundle("deixis-base")
+    assert bundle is not None
+    known, name = bundle_grounder(bundle).network, f"deixis-base@{bundle.manifest.weights_sha256[:12]}"
+    for colours in (0, 64):
+        recipe = msgspec.structs.replace(known.recipe, colours=colours)
+        begun = start_grounder(name, recipe, seed=0).network.state_dict()
+        assert any(weight.startswith("colours.") for weight in begun) == bool(colours)
+        assert all(torch.equal(value, begun[weight]) for weight, value in known.state_dict().items() if weight in begun)

@@ -455,3 +455,26 @@ def labelled(image):
     """An image with labels for its boxes, as COCO's have, whose captions have no phrases."""
     chains = tuple(Chain(str(number), (number,), label="thing") for number in range(1, min(3, len(image.boxes))))
     return msgspec.structs.replace(image, captions=(), chains=chains)
+
+
+def test_colours_are_learned_alone_and_nothing_else_changes(recipe, corpus):
+    """The network does not look at the pictures then, so that a step is cheap."""
+    model = msgspec.structs.replace(recipe.model, colours=8)
+    loss = GroundingLoss(phrases=0, colours=1, boxes=0, proposer=0, words=0, apart=0, choices=0)
+    task = GroundingKind().task(msgspec.structs.replace(recipe, model=model, loss=loss), corpus, [], CPU)
+    task.network.see = None
+    colours = task.network.colours
+    assert 0 < colours.asks.sum() < len(task.grounder.vocabulary)
+    optimizer = torch.optim.Adam(task.module.parameters(), 0.01)
+    totals = []
+    for epoch in range(1, 13):
+        for batch in task.batches(epoch):
+            total = task.loss(batch).total
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+            totals.append(total.item())
+    learned = {name.split(".")[1] for name, value in task.module.named_parameters() if value.grad is not None}
+    # The vectors of words change, too, unless they are frozen.
+    assert learned == {"colours", "words"}
+    assert sum(totals[-6:]) < 0.8 * sum(totals[:6])

@@ -6,7 +6,7 @@ backbone.onnx         bytes (batch, 3, height, width) → maps of strides 8, 16 
 pictures.onnx         that last map, of pictures of the manifest's side → unit embeddings and cells
 texts.onnx            token ids (batch, longest) → unit embeddings and weighted words
 proposals.onnx        the maps of one picture → the boxes that compete to be its regions, types and scores
-regions.onnx          the maps and the chosen boxes → encoded regions
+regions.onnx          the maps, the chosen boxes and the bytes, where colours are compared → encoded regions
 phrases.onnx          encoded regions and the phrases of sentences → logits and boxes of each phrase
 caption_start.onnx    the last map → logits of the first word, states
 caption_step.onnx     words and states → logits of the next word, states

@@ -38,6 +38,7 @@ class GroundingSettings(msgspec.Struct, frozen=True):
     width: Annotated[int, Meta(ge=1, le=65536)]
     sharpness: Annotated[float, Meta(gt=0)] = 2.0
     sentence_weight: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    colours: Annotated[int, Meta(ge=0, le=65536)] = 0
 
 
 class SeenRegions(NamedTuple):
@@ -45,7 +46,7 @@ class SeenRegions(NamedTuple):
 
     size: tuple[int, int]
     boxes: Array  # (1, regions, 4) in [0, 1]
-    encoded: Array  # (1, regions, width)
+    encoded: Array  # (1, regions, width + colours)
 
 
 class OnnxGrounder:
@@ -65,14 +66,15 @@ class OnnxGrounder:
         shapes = dict.fromkeys(LEVELS, (1, ANY, ANY, ANY))
         pixels = squashed(picture, side, self._run.bundle.manifest.jpeg)
         pyramid = self._run(self._backbone, {"pictures": pixels[None]}, shapes, side=side)
-        return self.look_at(picture.size, pyramid)
+        return self.look_at(picture.size, pixels, pyramid)
 
-    def look_at(self, size: tuple[int, int], pyramid: Sequence[Array]) -> SeenRegions:
-        """The same from the `LEVELS` of the backbone for a picture of this size."""
+    def look_at(self, size: tuple[int, int], pixels: Array, pyramid: Sequence[Array]) -> SeenRegions:
+        """The same from the `LEVELS` of the backbone for a picture of this size, which it saw as `pixels`."""
         levels = dict(zip(LEVELS, pyramid, strict=True))
         boxes, types = self._run(PROPOSALS, levels, {"region_boxes": (1, ANY, 4), "region_types": (1, ANY, ANY)})
-        shape = {"encoded": (1, boxes.shape[1], self._settings.width)}
-        (encoded,) = self._run(REGIONS, {**levels, "boxes": boxes, "types": types}, shape)
+        shape = {"encoded": (1, boxes.shape[1], self._settings.width + self._settings.colours)}
+        pictures = {"pictures": pixels[None]} if self._settings.colours else {}
+        (encoded,) = self._run(REGIONS, {**levels, "boxes": boxes, "types": types, **pictures}, shape)
         return SeenRegions(size, boxes, encoded)
 
     def ground(self, image: Picture | SeenRegions, phrases: str | Sequence[Text]) -> list[Grounding]:

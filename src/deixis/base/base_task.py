@@ -37,6 +37,7 @@ from deixis.base.pictures_task import (
     load_text_tower,
     tower_file,
 )
+from deixis.base.region_colours import thumbnail
 from deixis.base.text_tower import TowerRecipe
 from deixis.base.twin_data import TwinData, draw_twins, own_scores, twin_data, twin_loss
 from deixis.base.warm_start import start_from_bundle
@@ -252,17 +253,23 @@ class DeixisBaseTask(PictureTask):
         lone = self._lone_loss(batch, generator, gather)
 
         def look(*given: Tensor) -> tuple[Any, ...]:
-            pyramid = backbone.pyramid(self._windows(*given))
-            return *self._embed(backbone.head(pyramid[-1])), *pyramid
+            windows = self._windows(*given)
+            pyramid = backbone.pyramid(windows)
+            return *self._embed(backbone.head(pyramid[-1])), thumbnail(windows), *pyramid
 
-        images, cells, *pyramid = gather(look, batch.images, *views, colours)
+        images, cells, thumbnails, *pyramid = gather(look, batch.images, *views, colours)
         matching = self._match(batch, images, cells, captions)
         told_apart = None if twins is None else self._twin_loss(batch, images, cells, twins)
-        grounding = self._grounding_loss(batch, views, pyramid, generator)
+        grounding = self._grounding_loss(batch, views, pyramid, thumbnails, generator)
         return joined_losses(matching, lone, told_apart, grounding)
 
     def _grounding_loss(
-        self, batch: PictureBatch, views: Views, pyramid: list[Tensor], generator: torch.Generator
+        self,
+        batch: PictureBatch,
+        views: Views,
+        pyramid: list[Tensor],
+        thumbnails: Tensor,
+        generator: torch.Generator,
     ) -> Loss | None:
         part = self.recipe.grounding
         boxed = np.flatnonzero(self._boxed[batch.rows] >= 0)
@@ -277,7 +284,7 @@ class DeixisBaseTask(PictureTask):
         output = self.grounding.network.proposer.read_pyramid(levels, self.recipe.model.side)
         rows = torch.from_numpy(self._boxed[batch.rows[boxed]])
         seen = Views(*(field[places] for field in views))
-        loss = self.grounding.loss_of(rows, seen, output, levels, generator)
+        loss = self.grounding.loss_of(rows, seen, output, levels, thumbnails[places], generator)
         return Loss(part.weight * loss.total, {f"grounding.{name}": value for name, value in loss.parts.items()})
 
     def _read_twins(self, batch: PictureBatch, views: Views, gather: Gather) -> ReadTexts | None:

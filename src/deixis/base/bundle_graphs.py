@@ -29,6 +29,7 @@ from deixis.adapters.bundles import (
 from deixis.adapters.weight_files import SCALE, WeightFile
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe, Regions
+from deixis.base.region_colours import thumbnail
 from deixis.base.text_tower import TextTower
 from deixis.corpus import TYPES
 from deixis.corpus.boxes import suppress
@@ -148,8 +149,9 @@ def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
         return proposals(*network.proposer.predict(pyramid, side), network.recipe)
 
     def encode(*inputs: Tensor) -> Tensor:
-        *pyramid, boxes, types = inputs
-        return network.encode_regions(pyramid, _all_real(boxes, types))
+        *pyramid, boxes, types = inputs[: len(levels) + 2]
+        thumbnails = [thumbnail(normalize(pictures)) for pictures in inputs[len(levels) + 2 :]]
+        return network.encode_regions(pyramid, _all_real(boxes, types), *thumbnails)
 
     def point(encoded: Tensor, boxes: Tensor, *captions: Tensor) -> tuple[Tensor, Tensor]:
         answer = network.point(
@@ -164,14 +166,15 @@ def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
         "start": torch.tensor([[0, 2, 0]]),
         "end": torch.tensor([[1, 4, 2]]),
     }
-    seen = {"encoded": torch.zeros(1, 5, network.recipe.width), "boxes": regions["boxes"]}
+    seen = {"encoded": torch.zeros(1, 5, network.recipe.width + network.recipe.colours), "boxes": regions["boxes"]}
+    pictures = {"pictures": torch.zeros(1, 3, side, side, dtype=torch.uint8)} if network.recipe.colours else {}
     by_region = {name: {1: "regions"} for name in ("boxes", "types", "encoded")}
     by_phrase = {name: {1: "phrases"} for name in ("caption", "start", "end")}
     both = {name: {1: "phrases", 2: "regions"} for name in ("scores", "moved")}
     proposed = {name: {1: "regions"} for name in ("region_boxes", "region_types")}
     return {
         PROPOSALS: Graph(propose, levels, list(proposed), proposed),
-        REGIONS: Graph(encode, levels | regions, ["encoded"], by_region),
+        REGIONS: Graph(encode, levels | regions | pictures, ["encoded"], by_region),
         PHRASES: Graph(
             point,
             seen | phrases,

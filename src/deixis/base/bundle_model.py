@@ -145,7 +145,7 @@ class BundleModel(OnnxModel):
             return grounder.look(picture), self.embed_prepared([prepared])
         shapes = dict.fromkeys((*LEVELS, "map"), (1, ANY, ANY, ANY))
         *pyramid, maps = self._run(BACKBONE, {"pictures": prepared[None]}, shapes, side=side)
-        return grounder.look_at(picture.size, pyramid), self._embed_maps(maps)
+        return grounder.look_at(picture.size, prepared, pyramid), self._embed_maps(maps)
 
     def prepared(self, image: ImageInput) -> Bytes:
         return image.prepared if isinstance(image, SeenPicture) else super().prepared(image)

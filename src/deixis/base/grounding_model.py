@@ -20,6 +20,7 @@ from deixis.adapters.plural_boxes import plural_boxes
 from deixis.base.grounding_boxes import by_coverage
 from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe, Regions
 from deixis.base.grounding_network import Grounding as Answer
+from deixis.base.region_colours import thumbnail
 from deixis.errors import InputError
 from deixis.model import (
     Grounding,
@@ -129,7 +130,7 @@ class GroundingModel(Model):
         pixels = normalize(squashed(picture, self.network.recipe.side, self._jpeg)[None].to(self.device))
         output, pyramid = self.network.see(pixels.contiguous(memory_format=torch.channels_last))
         regions = self.network.propose(output)
-        return SeenRegions(picture.size, regions, self.network.encode_regions(pyramid, regions))
+        return SeenRegions(picture.size, regions, self.network.encode_regions(pyramid, regions, thumbnail(pixels)))
 
     @property
     def device(self) -> torch.device:
@@ -174,11 +175,12 @@ class GroundingModel(Model):
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             output, pyramid = network.see(pictures)
             regions = network.propose(output)
-            answer: Answer = network(pyramid, regions, captions)
+            answer: Answer = network(pyramid, regions, captions, thumbnail(pictures))
             if mirror:
                 _, pyramid = network.see(pictures.flip(-1))
                 turned = captions._replace(tokens=self._mirrored.to(device)[captions.tokens])
-                other: Answer = network(pyramid, regions._replace(boxes=mirrored(regions.boxes)), turned)
+                opposite = regions._replace(boxes=mirrored(regions.boxes))
+                other: Answer = network(pyramid, opposite, turned, thumbnail(pictures.flip(-1)))
                 scores = (answer.scores.log_softmax(-1) + other.scores.log_softmax(-1)) / 2
                 answer = answer._replace(scores=scores, boxes=(answer.boxes + mirrored(other.boxes)) / 2)
         return answer._replace(boxes=answer.boxes.clamp(0, 1)), regions

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.base.grounding_boxes import PLACE, moved, place
+from deixis.base.region_colours import SHARPNESS, RegionColours
 from deixis.base.region_comparison import Comparison, Words
 from deixis.corpus import TYPES
 from deixis.text.vocabulary import PAD
@@ -59,6 +60,8 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compare: bool = False
     #: Whether what regions are compared with is chosen by words of the phrase too, not by the phrase as a whole alone.
     choose_by_words: bool = False
+    #: Width of what compares the colours of regions with words (`deixis.base.region_colours`); 0: nothing does.
+    colours: Annotated[int, Meta(ge=0, le=256)] = 0
     #: Move a region's box for each phrase.
     refine: bool = True
     #: Of the probabilities by which boxes after the first are ranked, see `by_coverage`.
@@ -147,6 +150,7 @@ class GroundingNetwork(nn.Module):
         self.pair = nn.Linear(width, 5 if recipe.refine else 1)
         states = 2 * recipe.hidden + word_width if recipe.choose_by_words else 0
         self.comparison = Comparison(width, states) if recipe.compare else None
+        self.colours = RegionColours(recipe.colours, words, word_width) if recipe.colours else None
         # Boxes begin where the proposals are.
         nn.init.zeros_(self.pair.weight)
         nn.init.zeros_(self.pair.bias)
@@ -170,11 +174,15 @@ class GroundingNetwork(nn.Module):
             torch.arange(indices.shape[1], device=indices.device) < counts[:, None],
         )
 
-    def forward(self, pyramid: list[Tensor], regions: Regions, captions: Captions) -> Grounding:
-        return self.point(self.encode_regions(pyramid, regions), regions, captions)
+    def forward(
+        self, pyramid: list[Tensor], regions: Regions, captions: Captions, thumbnails: Tensor | None = None
+    ) -> Grounding:
+        """`thumbnails` of the pictures are needed where colours are compared."""
+        return self.point(self.encode_regions(pyramid, regions, thumbnails), regions, captions)
 
-    def point(self, seen: Tensor, regions: Regions, captions: Captions) -> Grounding:
+    def point(self, encoded: Tensor, regions: Regions, captions: Captions) -> Grounding:
         """The phrases of captions among regions that are encoded already."""
+        seen, colours = encoded[..., : self.recipe.width], encoded[..., self.recipe.width :]
         phrases, words = self.encode_phrases(captions)
         together = (captions.caption[:, :, None] == captions.caption[:, None, :]) & _present(captions)[:, None, :]
         # A phrase always sees itself, so that padding has something to attend to.
@@ -182,10 +190,17 @@ class GroundingNetwork(nn.Module):
         together = together | (numbers[:, None] == numbers)
         for layer in self.caption_layers:
             phrases = layer(phrases, seen, regions.mask, together)
-        return self.match(phrases, words, seen, regions)
+        answer = self.match(phrases, words, seen, regions)
+        if self.colours is None:
+            return answer
+        asked = self.ask_colours(captions) @ colours.transpose(1, 2)
+        return answer._replace(scores=answer.scores + SHARPNESS * asked.float())
 
-    def encode_regions(self, pyramid: list[Tensor], regions: Regions) -> Tensor:
-        """`(batch, regions, width)`: pixels, place, types and the whole picture, then attention among the regions."""
+    def encode_regions(self, pyramid: list[Tensor], regions: Regions, thumbnails: Tensor | None = None) -> Tensor:
+        """`(batch, regions, width + colours)`.
+
+        Pixels, place, types and the whole picture, then attention among the regions; after them the regions' colours.
+        """
         fused = self.lateral[0](pyramid[0])
         for lateral, level in zip(self.lateral[1:], pyramid[1:], strict=True):
             fused = fused + F.interpolate(lateral(level), size=fused.shape[-2:])
@@ -199,7 +214,11 @@ class GroundingNetwork(nn.Module):
         x = self.region_norm(x)
         for layer in self.region_layers:
             x = layer(x, regions.mask)
-        return x
+        if self.colours is None:
+            return x
+        if thumbnails is None:
+            raise ValueError("thumbnails are needed, since colours are compared")
+        return torch.cat([x, self.colours(thumbnails, regions.boxes, regions.mask)], -1)
 
     def encode_phrases(self, captions: Captions) -> tuple[Tensor, Words]:
         """`(batch, phrases, width)`: the greatest and the last state of a phrase's words, and their mean vector.
@@ -229,6 +248,18 @@ class GroundingNetwork(nn.Module):
         mean = (vectors * inside[..., None]).sum(2) / inside.sum(-1, keepdim=True).clamp(min=1)
         encoded: Tensor = self.phrase_norm(self.phrase(self.dropout(torch.cat([greatest, final, mean], -1))))
         return encoded, Words(torch.cat([states, vectors], -1), inside)
+
+    def ask_colours(self, captions: Captions) -> Tensor:
+        """What phrases ask of the colours of boxes, `(batch, phrases, colours)`."""
+        assert self.colours is not None
+        count, length = captions.tokens.shape[1:]
+        places = torch.arange(length, device=captions.tokens.device)
+        numbers = torch.arange(count, device=captions.tokens.device)
+        inside = (places >= captions.start[..., None]) & (places < captions.end[..., None])
+        # (batch, phrases, captions, words): which words are those of a phrase.
+        inside = inside[:, :, None] & (numbers == captions.caption[..., None])[..., None]
+        asked = self.colours.ask(captions.tokens, self.words(captions.tokens))
+        return inside.flatten(2).to(asked.dtype) @ asked.flatten(1, 2)
 
     def match(self, phrases: Tensor, words: Words, seen: Tensor, regions: Regions) -> Grounding:
         """Scores: a dot product and a small network on each pair, which also moves the box."""

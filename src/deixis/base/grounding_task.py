@@ -12,6 +12,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -27,6 +28,7 @@ from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
 from deixis.base.grounding_data import GroundingData, GroundingText, grounding_data, named_words, new_grounder
 from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
+from deixis.base.region_colours import SHRINK, colour_loss, thumbnail
 from deixis.base.region_comparison import ALIKE, LANDMARK, choice_loss
 from deixis.base.warm_start import start_grounder
 from deixis.corpus import Corpus
@@ -59,6 +61,8 @@ from deixis.vision.reading import Skipped
 
 #: Overlap with the phrase's box that makes a region right; from the second on, its box is taught to move.
 RIGHT_IOU, NEAR_IOU = 0.5, 0.4
+#: From this overlap an annotated box is that of the phrase.
+SAME_IOU = 0.99
 #: Pictures in a pass of the validation.
 PASS = 100
 
@@ -70,6 +74,10 @@ class GroundingLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     targets: Literal["soft", "any"] = "soft"
+    #: The phrases' softmax itself; 0: only colours are learned, and the network does not look at the pictures.
+    phrases: Annotated[float, Meta(ge=0)] = 1.0
+    #: What colours of objects phrases ask for, by the colours alone (`deixis.base.region_colours`).
+    colours: Annotated[float, Meta(ge=0)] = 0.0
     #: L1 and generalized IoU of moved boxes.
     boxes: Annotated[float, Meta(ge=0)] = 1.0
     #: The proposer's own loss.
@@ -224,6 +232,10 @@ class GroundingTask:
         repeats: Mapping[str, int] | None = None,
         phrases: int = 0,
     ) -> None:
+        if not loss.phrases:
+            # Thumbnails are all that is looked at.
+            parts = [thumbnail(part.float()).round().byte() for part in torch.split(training.pictures, PASS)]
+            training = replace(training, pictures=torch.cat(parts))
         self.grounder, self.training, self.validation = grounder, training, validation
         self.weights, self.augmentation = loss, augmentation
         #: Expressions about pictures of the validation split.
@@ -236,6 +248,8 @@ class GroundingTask:
         self._epoch_rows = torch.arange(len(training)).repeat_interleave(torch.tensor(again))
         self._batch_size, self._seed = min(batch_size, len(training)), seed
         self.network = grounder.network
+        if self.network.colours is not None:
+            self.network.colours.set_words(grounder.vocabulary)
         device = training.pictures.device
         self._mirrored = mirrored_words(grounder.vocabulary).to(device)
         self.module = nn.ModuleDict({"network": self.network})
@@ -269,14 +283,24 @@ class GroundingTask:
         )
         by_picture = torch.where(self._expressed[device_rows], zoom if expressed_zoom is None else expressed_zoom, zoom)
         views = random_views(len(batch.rows), by_picture, generator)
-        pictures = view_pictures(self.training.pictures[device_rows], views, self.network.recipe.side)
+        side = self.network.recipe.side if self.weights.phrases else self.network.recipe.side // SHRINK
+        pictures = view_pictures(self.training.pictures[device_rows], views, side)
         if self.augmentation.colours:
             pictures = recoloured(pictures, random_colours(len(pictures), generator))
+        if not self.weights.phrases:
+            colours = self._colour_loss(batch.rows, views, pictures, generator)
+            return Loss(self.weights.colours * colours, {"colours": colours.detach()})
         output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
-        return self.loss_of(batch.rows, views, output, pyramid, generator)
+        return self.loss_of(batch.rows, views, output, pyramid, thumbnail(pictures), generator)
 
     def loss_of(
-        self, rows: Tensor, views: Views, output: ProposerOutput, pyramid: list[Tensor], generator: torch.Generator
+        self,
+        rows: Tensor,
+        views: Views,
+        output: ProposerOutput,
+        pyramid: list[Tensor],
+        thumbnails: Tensor,
+        generator: torch.Generator,
     ) -> Loss:
         """The loss of what the network saw in these views of the pictures of `rows`, which are on the CPU."""
         data, device_rows, how = self.training, send(rows, generator.device), self.augmentation
@@ -287,9 +311,13 @@ class GroundingTask:
         if random.Random(generator.initial_seed()).random() < how.alone:
             captions = phrases_alone(captions, int(data.longest_phrase[rows].max()))
         regions = jittered(self.network.propose(output), how, generator)
-        answer: Grounding = self.network(pyramid, regions, forgotten(captions, how.forget, generator))
+        asked = forgotten(captions, how.forget, generator)
+        answer: Grounding = self.network(pyramid, regions, asked, thumbnails)
         parts = {"phrases": phrase_loss(answer, gold, self.weights.targets)}
-        total = parts["phrases"]
+        total = self.weights.phrases * parts["phrases"]
+        if self.weights.colours:
+            parts["colours"] = self._colour_loss(rows, views, thumbnails, generator)
+            total = total + self.weights.colours * parts["colours"]
         if self.network.recipe.refine and self.weights.boxes:
             parts["boxes"] = box_loss(answer, regions, gold)
             total = total + self.weights.boxes * parts["boxes"]
@@ -334,6 +362,23 @@ class GroundingTask:
         # "The dog nearest to the bench" says nothing where the bench is cut off.
         seen = torch.where((needed & (landmark.amax(-1) == 0))[..., None], 0.0, seen)
         return captions, seen, view_boxes(alike.flatten(1, 2), views).reshape(alike.shape), landmark
+
+    def _colour_loss(self, rows: Tensor, views: Views, thumbnails: Tensor, generator: torch.Generator) -> Tensor:
+        """Of phrases about one of the annotated boxes in these views."""
+        colours, data, device_rows = self.network.colours, self.training, send(rows, generator.device)
+        assert colours is not None
+        boxes = view_boxes(data.boxes[device_rows], views)
+        types = data.types[device_rows] & (boxes.amax(-1) > 0)[..., None]
+        captions, gold, _, _ = self._asked(rows, views, generator)
+        overlap, objects = pairwise_iou(gold, boxes).max(-1)
+        asks = colours.asks[captions.tokens]
+        asks = asks.gather(1, captions.caption[..., None].expand(-1, -1, asks.shape[-1]))
+        places = torch.arange(asks.shape[-1], device=asks.device)
+        inside = (places >= captions.start[..., None]) & (places < captions.end[..., None])
+        learned = (overlap >= SAME_IOU) & (asks * inside).any(-1) & types.any(-1).gather(1, objects)
+        noise = self.augmentation.jitter * torch.randn(boxes.shape, device=boxes.device, generator=generator)
+        features = colours.read(colours.shares(thumbnails, moved(boxes, noise).clamp(0, 1)))
+        return colour_loss(self.network.ask_colours(captions), features, objects.where(learned, -1), types)
 
     def _naming_loss(self, seen: Tensor, regions: Regions, captions: Captions, gold: Tensor) -> Tensor:
         """Softmax over words for regions on a phrase's box, the words of all such phrases being right alike."""

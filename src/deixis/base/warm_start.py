@@ -54,8 +54,9 @@ def start_from_bundle(
     with torch.no_grad():
         vectors[: len(SPECIALS)] = known[: len(SPECIALS)].to(vectors)
         vectors[rows] = known[ids].to(vectors)
-    shared = ("words.", "proposer.backbone.")
-    points_state = {key: value for key, value in points.state_dict().items() if not key.startswith(shared)}
+    # Which words ask for colours is set with the words.
+    shared = ("words.", "proposer.backbone.", "colours.asks")
+    points_state = {key: value for key, value in _wanted(points, grounding).items() if not key.startswith(shared)}
     _fill(grounding, points_state, name)
     _silence_new_layers(grounding, points_state)
     measure_batch_norms(module.tower.backbone, pictures)
@@ -71,11 +72,11 @@ def start_grounder(name: str, recipe: GroundingRecipe, seed: int) -> GroundingMo
         seed: of layers that the bundle does not have.
     """
     points = bundle_grounder(_open(name))
-    known = points.network.state_dict()
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         trunk = Proposer(EfficientNetLite(VARIANTS[recipe.backbone]), recipe.backbone, points.network.proposer.width)
         network = GroundingNetwork(recipe, trunk, *points.network.words.weight.shape)
+    known = _wanted(points.network, network)
     _fill(network, known, name)
     _silence_new_layers(network, known)
     return GroundingModel(network, points.vocabulary)
@@ -102,6 +103,15 @@ def _fill(network: nn.Module, weights: dict[str, Tensor], name: str) -> None:
         raise DeixisError(f"start: {name!r} has other networks ({str(fault).splitlines()[-1].strip()})") from None
     if wrong:
         raise DeixisError(f"start: {name!r} has weights that this recipe has no place for: {wrong[0]}")
+
+
+def _wanted(known: GroundingNetwork, network: GroundingNetwork) -> dict[str, Tensor]:
+    """The weights of a known network, without those of colours if the other compares none.
+
+    Colours have a score of their own, on which no other weight depends.
+    """
+    unwanted = ("colours.",) if network.colours is None else ()
+    return {key: value for key, value in known.state_dict().items() if not key.startswith(unwanted)}
 
 
 def _silence_new_layers(network: GroundingNetwork, known: dict[str, Tensor]) -> None:
