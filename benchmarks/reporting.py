@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from deixis.adapters.bundles import thresholds_hash
 from deixis.files import write_text
 
 if TYPE_CHECKING:
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
 
 def measured_with(model: SearchModel) -> dict[str, str]:
     """What a record says about the model that was searched with: its weights and its thresholds."""
+    # Not above: `bundle_cpu.py` runs with the code of older versions, too.
+    from deixis.adapters.bundles import thresholds_hash
+
     return {"model": str(model.identity), "thresholds": thresholds_hash(model.relevance)}
 
 
