@@ -95,20 +95,20 @@ def test_the_loss_is_that_of_a_loop_over_phrases() -> None:
     objects = torch.tensor([[0, 1, -1, 4], [2, -1, -1, 0], [1, 2, 0, -1]])
     everywhere, within = [], []
     for picture in range(3):
-        for phrase, own in enumerate(objects[picture].tolist()):
-            if own < 0:
+        for phrase, target in enumerate(objects[picture].tolist()):
+            if target < 0:
                 continue
             alike = [
                 (other, index)
                 for other in range(3)
                 for index in range(5)
-                if (types[other, index] & types[picture, own]).any()
+                if (types[other, index] & types[picture, target]).any()
             ]
             score = {place: float(asked[picture, phrase] @ features[place]) for place in alike}
             near = [place for place in alike if place[0] == picture]
             for losses, places in ((everywhere, alike), (within, near if len(near) > 1 else [])):
                 if places:
                     total = math.log(sum(math.exp(score[place]) for place in places))
-                    losses.append(total - score[picture, own])
+                    losses.append(total - score[picture, target])
     expected = sum(everywhere) / len(everywhere) + WITHIN * sum(within) / len(within)
     assert float(colour_loss(asked, features, objects, types)) == pytest.approx(expected, rel=1e-5)

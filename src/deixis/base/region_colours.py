@@ -144,12 +144,12 @@ def colour_loss(asked: Tensor, features: Tensor, objects: Tensor, types: Tensor)
     batch, count = types.shape[:2]
     pictures = torch.arange(batch, device=asked.device)
     learned = objects >= 0
-    own = (objects + count * pictures[:, None])[learned]
+    targets = (objects + count * pictures[:, None])[learned]
     scores = (asked[learned] @ features.flatten(0, 1).T).float()
     every_type = types.flatten(0, 1).float()
-    alike = every_type[own] @ every_type.T > 0
-    together = pictures.repeat_interleave(count) == (own // count)[:, None]
-    right = scores.gather(1, own[:, None])[:, 0]
+    alike = every_type[targets] @ every_type.T > 0
+    together = pictures.repeat_interleave(count) == (targets // count)[:, None]
+    right = scores.gather(1, targets[:, None])[:, 0]
     everywhere, within = (
         scores.masked_fill(~among, -torch.inf).logsumexp(1) - right for among in (alike, alike & together)
     )
