@@ -70,12 +70,13 @@ def test_snippets_run_and_print_what_they_promise(
         assert len(lines) <= 8
         exec(compile(snippet, "python.md", "exec"), names)  # noqa: S102
         printed.append(capsys.readouterr().out)
-    _, found, pointed, said, compared, scored = printed
+    _, found, pointed, said, compared, scored, decided = printed
     assert {line.split()[0].rpartition("/")[2] for line in found.splitlines()} == {"street.jpg'", "beach.jpg'"}
     assert [line.split(" (")[0] for line in pointed.splitlines()] == ["a man", "a red shirt"]
     assert len(said.splitlines()) == 3
     assert np.array(re.findall(r"-?\d\.\d+", compared), float).shape == (4,)
     assert re.fullmatch(r"\[[01] [01]\]\s*", scored)
+    assert decided.strip() in ("0", "1")
     assert deixis.load_model("runs/bi").abilities >= {"embed_images", "embed_texts", "score"}
 
 
