@@ -149,7 +149,7 @@ def test_sentences_about_one_picture_are_told_apart_by_their_phrases_too(
     texts = [
         "a man in a red shirt and a woman in a blue dress",
         "a man in a blue dress and a woman in a red shirt",
-        ("running",),
+        "running.",
         *[f"a dog and {count} trees" for count in ("two", "three", "four")] * 11,
     ]
     for picture in pictures[:2]:
@@ -158,7 +158,7 @@ def test_sentences_about_one_picture_are_told_apart_by_their_phrases_too(
         assert (certain < 0).all()
         for text, certainty in zip(texts[:3], certain.tolist(), strict=False):
             words = as_tokens(text)
-            mentions = [Mention(words, *span) for span in phrases_in(words) or [(0, len(words))]]
+            mentions = [Mention(words, *span) for span in phrases_in(words) or [(0, 1)]]
             logits = torch.from_numpy(grounder.phrase_logits(grounder.look(picture), mentions))
             assert certainty == pytest.approx(float(logits.log_softmax(1).amax(1).mean()), abs=2e-3)
         assert own == pytest.approx([places.score_texts(picture, [text])[0] for text in texts], abs=1e-4)
@@ -166,6 +166,12 @@ def test_sentences_about_one_picture_are_told_apart_by_their_phrases_too(
     # Search does not weigh places.
     assert np.array_equal(places.score(pictures, texts), model.score(pictures, texts))
     assert places.score_texts(pictures[0], []).shape == (0,)
+    for empty in ("", " ", ()):
+        with pytest.raises(DeixisError, match="has no words"):
+            places.score_texts(pictures[0], [empty])
+    # Of a very long text the first words are looked for.
+    long = " and ".join(["a dog"] * 90)
+    assert np.isfinite(places.score_texts(pictures[0], [long, f"{long} and a cat"])).all()
 
 
 def weighing_places(model: BundleModel, weight: float) -> BundleModel:

@@ -197,15 +197,15 @@ def test_without_a_run_the_concepts_of_photos_that_come_with_the_package_are_lis
     ask = ("explain", made / "picture.png", "A man chases a zebra.", "--against", "A zebra chases a man.")
     report = json.loads(run(*ask, "--json")[1])
     assert ([asked["word"] for asked in report["concepts"]], report["other_words"]) == (["man", "chases"], ["zebra"])
-    # By deixis-base, as search ranks.
-    scores = load_model().score([made / "picture.png"], ["a man chases a zebra .", "a zebra chases a man ."])[0]
+    # By deixis-base, as it compares sentences about one picture.
+    scores = load_model().score_texts(made / "picture.png", ["a man chases a zebra .", "a zebra chases a man ."])
     assert (report["order"]["score"], report["order"]["exchanged_score"]) == pytest.approx(tuple(scores), abs=1e-4)
     assert [(change["kind"], change["word"]) for change in report["changes"]] == [("role", "man")]
     coloured = ("explain", made / "picture.png", "Two dogs near a red car.", "--against", "A red dog.")
     changes = json.loads(run(*coloured, "--json")[1])["changes"]
     assert [change["kind"] for change in changes] == ["colour", "number", "number"]
     sentences = ["two dogs near a red car .", *(change["sentence"] for change in changes)]
-    own, *others = load_model().score([made / "picture.png"], sentences)[0].tolist()
+    own, *others = load_model().score_texts(made / "picture.png", sentences).tolist()
     assert [change["score"] for change in changes] == pytest.approx(others, abs=1e-4)
     assert [change["supported"] for change in changes] == [own > other for other in others]
     assert "With one thing changed" in run(*coloured)[1]

@@ -159,13 +159,15 @@ def test_exclusions_without_effect_are_named(capsys: pytest.CaptureFixture[str])
     hit = Hit(b"dog.jpg", 0.9, True)
     unknown, absent = IgnoredExclusion("a red zorblax", "unknown"), IgnoredExclusion("frisbee", "absent")
     for ignored, said in (
-        ([unknown], 'The model does not know "zorblax", so excluding "a red zorblax" has no effect.\n'),
         (
-            [IgnoredExclusion("zorblax", "unknown")],
-            'The model does not know "zorblax", so excluding it has no effect.\n',
+            [unknown],
+            'The model does not know "zorblax", and ignores it. Excluding "a red zorblax" has no effect.\n',
         ),
-        ([absent], 'Excluding "frisbee" has no effect: no picture matches it.\n'),
-        ([absent, IgnoredExclusion("leash", "absent")], "no picture matches them.\n"),
+        ([absent], 'Excluding "frisbee" leaves no picture out: none matches.\n'),
+        (
+            [absent, IgnoredExclusion("leash", "absent")],
+            'Excluding "frisbee", "leash" leaves no picture out: none matches.\n',
+        ),
     ):
         _print_unknown(
             Answer("a dog", [hit], ["zorblax"] if ignored[0].reason == "unknown" else [], ignored_exclusions=ignored)

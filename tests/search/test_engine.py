@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from deixis.adapters.bundles import Relevance, Threshold
 from deixis.errors import DeixisError, InputError
@@ -178,9 +179,13 @@ def test_an_exclusion_without_effect_is_named_with_its_reason(engine: SearchEngi
         assert ignored("red -crimson", only) == [unknown]
         assert ignored("red -black -green without crimson", only) == [absent, unknown]
         assert ignored("-black", only) == [absent]
-    # Nothing is found by an unknown word alone, so it is not without effect.
+    # Nothing is found by an unknown word alone, so it is not without effect; another exclusion finds something.
     assert ignored("-crimson") == []
-    # What was reported does exclude nothing.
+    assert ignored("-crimson -green") == [unknown]
+    # Equal scores may come in another order.
+    for query, same in (("-crimson -green", "-green"), ("red -crimson", "red")):
+        assert {*engine.search(query).hits} == {*engine.search(same).hits}
+    # What no picture matches leaves none out.
     plain, without_black = (engine.search(query, len(PAINTED)) for query in ("red", "red -black"))
     assert [hit.relevant for hit in plain.hits] == [hit.relevant for hit in without_black.hits]
 
@@ -195,6 +200,14 @@ def test_a_phrase_is_judged_by_its_words_in_its_best_picture(
         monkeypatch.setattr(engine.model, "relevance", relevance)
         assert engine.search("red blue").absent == absent
         assert not engine.search("red").absent
+        # Words of phrases have a threshold of their own, whatever they need by themselves.
+        own = replace(relevance, present=Threshold(0.1), present_in_phrase=Threshold(needed))
+        monkeypatch.setattr(engine.model, "relevance", own)
+        assert engine.search("red blue").absent == absent
+    # Bundles of earlier versions were fitted with lower thresholds of words within phrases, too.
+    lowered = replace(relevance, present=Threshold(0.8), lower_for={"red": 0.5, "blue": 0.5})
+    monkeypatch.setattr(engine.model, "relevance", lowered)
+    assert not engine.search("red blue").absent
 
 
 def test_the_list_of_a_noun_may_end_elsewhere(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:

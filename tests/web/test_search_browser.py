@@ -136,7 +136,7 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     visitor.search("gren wihte")
     assert "English" not in page.inner_text("#status-line")
     visitor.search("red -black -mauve")
-    said = "not know “mauve”, so excluding it has no effect. Excluding “black” has no effect: no picture matches it."
+    said = "not know “mauve”. Excluding “mauve” has no effect. Excluding “black” leaves no picture out: none matches."
     assert said in page.inner_text("#status-line")
     visitor.search("purple gren")
     assert visitor.found() == []

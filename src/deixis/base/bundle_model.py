@@ -57,12 +57,8 @@ class BundleModel(OnnxModel):
         """Scores are from 0 to 1: how likely the box is the right one if the thing is in the picture at all."""
         if "ground" not in self.abilities:
             raise self.cannot("ground")
-        if isinstance(image, SeenPicture):
-            grounded, embedded = self._grounder.ground(image.regions, phrases), image.embedded
-        else:
-            picture = self.as_picture(image)
-            regions, embedded = self._seen(picture, self.prepare(picture))
-            grounded = self._grounder.ground(regions, phrases)
+        regions, embedded = self._regions(image)
+        grounded = self._grounder.ground(regions, phrases)
         chances = presence(self, embedded, [grounding.phrase for grounding in grounded])
         return [
             msgspec.structs.replace(grounding, presence=chance)
@@ -71,17 +67,12 @@ class BundleModel(OnnxModel):
 
     def score_texts(self, image: ImageInput, texts: Sequence[Text]) -> NDArray[Any]:
         """The score, and how surely the phrases of each text are found in the picture."""
-        grounding = self._manifest.grounding or {}
-        weight = grounding.get("sentence_weight", 0.0) if "ground" in self.abilities else 0.0
-        if not weight or not texts:
+        if not self._sentence_weight:
             return super().score_texts(image, texts)
-        if isinstance(image, SeenPicture):
-            regions, embedded = image.regions, image.embedded
-        else:
-            picture = self.as_picture(image)
-            regions, embedded = self._seen(picture, self.prepare(picture))
+        regions, embedded = self._regions(image)
+        fits = scores(self.embed_queries(texts), embedded)[:, 0]
         places = certainty_of_places(partial(self._grounder.phrase_logits, regions), texts)
-        return np.asarray(scores(self.embed_queries(texts), embedded)[:, 0] + weight * places)
+        return np.asarray(fits + np.float32(self._sentence_weight) * places)
 
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
         if "localize" not in self.abilities:
@@ -137,6 +128,19 @@ class BundleModel(OnnxModel):
             regions,
             self._captioner.prepare(picture) if "describe" in self.abilities else None,
         )
+
+    def _regions(self, image: ImageInput) -> tuple[Any, Pictures]:
+        """What grounding sees in a picture that may have been seen before, and its embedding."""
+        if isinstance(image, SeenPicture):
+            return image.regions, image.embedded
+        picture = self.as_picture(image)
+        return self._seen(picture, self.prepare(picture))
+
+    @cached_property
+    def _sentence_weight(self) -> float:
+        """Of the phrases' places, where sentences about one picture are compared."""
+        grounding = self._manifest.grounding
+        return 0.0 if grounding is None else bundle_settings(self.bundle, grounding, GroundingSettings).sentence_weight
 
     def _seen(self, picture: Picture, prepared: Bytes) -> tuple[Any, Pictures]:
         """What grounding sees in a picture, and its embedding: by one pass of the backbone, where both share one."""

@@ -391,24 +391,23 @@ def _print_more(answer: Answer) -> None:
 
 
 def _print_unknown(answer: Answer) -> None:
-    """Say which words the model does not know, or hardly, what was excluded in vain, and what may have been meant."""
+    """Say which words the model does not know, or hardly, which exclusions left out nothing, and what may be meant."""
     excluded = {
         reason: [phrase for phrase, own_reason in answer.ignored_exclusions if own_reason == reason]
         for reason in ("unknown", "absent")
     }
-    ignored = ""
+    notes = []
+    if answer.unknown:
+        # With matches, unknown words are excluded, or on another side of "or".
+        ignored = "" if answer.absent else f", and ignores {_it_or_them(answer.unknown)}"
+        notes.append(f"The model does not know {_quoted_list(answer.unknown)}{ignored}.")
     if phrases := excluded["unknown"]:
-        same = sorted(phrases) == sorted(answer.unknown)
-        ignored = f", so excluding {_it_or_them(phrases) if same else _quoted_list(phrases)} has no effect"
-    elif not answer.absent:
-        # They are on another side of "or".
-        ignored = f", and ignores {_it_or_them(answer.unknown)}"
-    notes = [f"The model does not know {_quoted_list(answer.unknown)}{ignored}."] if answer.unknown else []
+        notes.append(f"Excluding {_quoted_list(phrases)} has no effect.")
     if answer.rare:
         wrong = f"is often wrong about {_it_or_them(answer.rare)}; look at the pictures yourself"
         notes.append(f"The model hardly knows {_quoted_list(answer.rare)} and {wrong}.")
     if absent := excluded["absent"]:
-        notes.append(f"Excluding {_quoted_list(absent)} has no effect: no picture matches {_it_or_them(absent)}.")
+        notes.append(f"Excluding {_quoted_list(absent)} leaves no picture out: none matches.")
     notes += ["Queries are in English."] if answer.seems_foreign else []
     notes += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
     if notes:

@@ -30,8 +30,8 @@ from deixis.vision.reading import read_picture
 
 #: Pairs are balanced within so many groups of each kind, from the smallest to the largest difference in likelihood.
 GROUPS = 10
-#: Other pictures that each pair is asked of.
-OTHERS = 5
+#: Other pictures that each pair is asked of: few, since models may look for the phrases of each caption.
+OTHER_PICTURES = 5
 
 
 class CaptionTwins(NamedTuple):
@@ -113,7 +113,7 @@ def twin_accuracy(
 
 def _leads(model: Model, corpus: Corpus, images: Sequence[Image], twins: Sequence[CaptionTwins]) -> Leads:
     """The differences in the scores of twins, with their own picture first, then with others of the split."""
-    spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
+    spread = np.linspace(0, len(images) - 1, min(OTHER_PICTURES + 1, len(images))).astype(int)
     others = [images[index] for index in spread]
     texts: list[Tokens] = [text for twin in twins for text in (twin.true, twin.false)]
     shown = np.array([model.score_texts(read_picture(corpus, image), texts) for image in others], np.float64)

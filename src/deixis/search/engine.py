@@ -103,7 +103,7 @@ class Ranking(NamedTuple):
 
 
 class IgnoredExclusion(NamedTuple):
-    """What a query excludes without any effect."""
+    """What a query excludes and leaves no picture out by."""
 
     phrase: str
     #: Whether the model does not know a word of it, or no picture of the collection matches it.
@@ -256,6 +256,9 @@ class SearchEngine:
         terms = [term for term, phrase in enumerate(phrasings) if not phrase.unknown for _ in phrase.words]
         relevance = self.model.relevance
         needed = needed_by_words(relevance.present_in_phrase or relevance.present, Known.of(words))
+        if relevance.present_in_phrase is None:
+            # Bundles of earlier versions were fitted so.
+            needed = needed - np.array([relevance.lower_for.get(word.name, 0.0) for word in words], np.float32)
         return Words(embedded, needed, np.array(terms, np.intp))
 
     def phrasings(self, query: Query) -> list[Phrasing]:
@@ -331,15 +334,13 @@ class SearchEngine:
         """Rank candidates, or the pictures of `within`; the best ones of each term must be among the first `best`."""
         if within is None:
             scores = self._scores(terms, ids)
-            best_scores = scores[:, :best]
-            ends = self._ends(terms, best_scores, ids[:best])
+            ends, absent = self._ends(terms, scores[:, :best], ids[:best])
         else:
-            best_scores = self._scores(terms, ids[:best])
-            ends = self._ends(terms, best_scores, ids[:best])
+            ends, absent = self._ends(terms, self._scores(terms, ids[:best]), ids[:best])
             ids = self._nearest_of(terms, within, CANDIDATES_OF_FILTER)
             scores = self._scores(terms, ids)
         order, odds = ranked(scores, ends, terms.denied, self.model.relevance, terms.either)
-        return Ranking(ids[order], odds, ends > best_scores.max(1))
+        return Ranking(ids[order], odds, absent)
 
     def _scores(self, terms: Terms, ids: Ids) -> Floats:
         """`(terms, pictures)`, by embeddings, cells and words."""
@@ -350,8 +351,8 @@ class SearchEngine:
             scores[:, start : start + COMPARED] = terms.phrases.scores(pictures)
         return scores
 
-    def _ends(self, terms: Terms, scores: Floats, ids: Ids) -> NDArray[np.float32]:
-        """The score where the list of matches of each term ends.
+    def _ends(self, terms: Terms, scores: Floats, ids: Ids) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The score where the list of matches of each term ends, and which terms no picture matches.
 
         Args:
             scores: `(terms, pictures)` of `ids`.
@@ -379,8 +380,9 @@ class SearchEngine:
         if terms.example_alone:
             ends[0] = relevance.alike
         # What is unknown matches nothing and excludes nothing, but pictures without it are not found by that alone.
-        unknown = np.float32(-np.inf if terms.denied.all() else np.inf)
-        return np.where(terms.unknown, unknown, ends)
+        unknown = np.float32(-np.inf if (terms.denied & terms.unknown).all() else np.inf)
+        ends = np.where(terms.unknown, unknown, ends)
+        return ends, ends > scores.max(1)
 
     def _words_in_best(self, terms: Terms, scores: Floats, ids: Ids) -> WordsInBest:
         worst, noun = np.zeros((2, len(scores)), np.float32)
@@ -431,7 +433,7 @@ class SearchEngine:
         return words, suggestion(query.text, words, self.model.known_words), rare
 
     def ignored_exclusions(self, query: Query, ranking: Ranking) -> list[IgnoredExclusion]:
-        """What the query excludes and no picture matches, so that nothing is excluded by it."""
+        """What the query excludes and no picture matches, so that none is left out by it."""
         absent = ranking.absent[len(ranking.absent) - len(query.without) :].tolist()
         return [
             IgnoredExclusion(phrase, "unknown" if phrasing(phrase, self.model, excluded=True).unknown else "absent")

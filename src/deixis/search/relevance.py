@@ -209,7 +209,8 @@ def ranked(
 ) -> tuple[NDArray[np.intp], Floats]:
     """The order of pictures, best first, and how surely each of these matches: from 0 on if it does."""
     odds = log_odds(scores, ends, denied, relevance.slope, either)
-    if not denied.any():
+    if not (denied & np.isfinite(ends)).any():
+        # Nothing is excluded, or unknown things alone.
         order = np.argsort(-odds, kind="stable")
         return order, odds[order]
     enough = np.where(denied, ends + np.float32((1 - ENOUGH) * relevance.without), ends)

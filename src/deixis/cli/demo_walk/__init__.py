@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from deixis.cli.demo_walk.aligner import show, train_aligner, train_captioner
+from deixis.cli.demo_walk.aligner import image_store, show, train_aligner, train_captioner
 from deixis.cli.demo_walk.networks import (
     Trained,
     draw_localizations,
@@ -77,12 +77,12 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     with atomic_write(drawing) as stream:
         draw_annotations(corpus, shown[0].id).save(stream, "PNG")
 
-    extract(corpus, make_mapper(FEATURES), out / "features" / "image", progress=progress)
-    store = FeatureStore(out / "features" / "image")
+    extract(corpus, make_mapper(FEATURES), image_store(out), progress=progress)
+    store = FeatureStore(image_store(out))
 
     # Networks this small train in one thread: the slowest one runs in another process beside the others.
     with ProcessPoolExecutor(1, get_context("spawn")) as processes:
-        beside = processes.submit(train_captioner, corpus, store, out)
+        beside = processes.submit(train_captioner, scenes, out)
         sentences = train_sentences(corpus, store, out)
         network_rows = _network_rows(sentences)
         say("2. An embedding network (two-branch networks), test split", NETWORK_COLUMNS, network_rows)

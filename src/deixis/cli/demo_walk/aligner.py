@@ -10,6 +10,7 @@ from PIL import Image as Pillow
 
 from deixis.cli.demo_walk.networks import CPU, Trained, train
 from deixis.corpus import Box, Corpus, training_set
+from deixis.corpus.scenes import scenes_corpus
 from deixis.features.store import FeatureStore
 from deixis.metrics.captioning_protocol import captioning
 from deixis.metrics.protocols import Pictures
@@ -39,9 +40,18 @@ def train_aligner(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> 
     return Trained("aligner", model, tuple(evaluate_run(out / "runs" / name, corpus, regions, CPU)))
 
 
+def image_store(out: Path) -> Path:
+    """The folder of the features of whole pictures."""
+    return out / "features" / "image"
+
+
 @one_thread()
-def train_captioner(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
-    """Train the captioner of whole pictures, and score it on the split `test`."""
+def train_captioner(scenes: int, out: Path) -> Trained:
+    """Train the captioner of whole pictures, and score it on the split `test`.
+
+    It opens corpus and features itself: those that another process uses might change while they are sent.
+    """
+    corpus, store = scenes_corpus(scenes), FeatureStore(image_store(out))
     model, provenance = train("dvsa/demo-captions", corpus, [store], out)
     pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
     return Trained(

@@ -58,12 +58,11 @@ function report() {
   const [unknown, absent] = ["unknown", "absent"].map((reason) =>
     answer.ignored_exclusions.filter((ignored) => ignored.reason === reason).map(({ phrase }) => phrase));
   if (answer.unknown_words.length) {
-    const same = `${[...unknown].sort()}` === `${[...answer.unknown_words].sort()}`;
-    const ignored = unknown.length ? `, so excluding ${same ? them(unknown) : quoted(unknown)} has no effect` : "";
-    statusLine.append(` The model does not know ${quoted(answer.unknown_words)}${ignored}.`);
+    statusLine.append(` The model does not know ${quoted(answer.unknown_words)}.`);
   }
+  if (unknown.length) statusLine.append(` Excluding ${quoted(unknown)} has no effect.`);
   if (absent.length) {
-    statusLine.append(` Excluding ${quoted(absent)} has no effect: no picture matches ${them(absent)}.`);
+    statusLine.append(` Excluding ${quoted(absent)} leaves no picture out: none matches.`);
   }
   if (answer.rare_words.length) {
     const rare = answer.rare_words;
