@@ -68,7 +68,7 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rarity: float = 0.0
     #: In files, this is `usual`.
     rarity_times_usual: float = msgspec.field(default=0.0, name="usual")
-    #: Times how far the 20 best pictures fall below the five best.
+    #: Times how far the 20 best pictures fall below the five best; less for a rare word (`relevance.fall`).
     fall: float = 0.0
 
 
@@ -104,7 +104,7 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lower_for: dict[str, float] = {}
     #: The same as `present` for phrases of several words; None: `present` is for these, too.
     present_of_phrase: Threshold | None = None
-    #: What each word of such a phrase is compared with; None: `present`.
+    #: What each word of such a phrase is compared with, without `lower_for`; None: `present`, with it.
     present_in_phrase: Threshold | None = None
     #: What is added to `end` for these phrases: pictures that show them score higher or lower than those of others.
     end_for: dict[str, float] = {}

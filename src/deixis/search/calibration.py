@@ -9,6 +9,8 @@ present     a logistic regression between queries that some picture of a collect
             Absent words are rarer, since they come from more captions; so that rarity alone does not decide, single
             words of either kind are weighted to be equally common. Rare words are a group of their own: to call them
             present where they are not counts more, as the model hardly knows them.
+            How far the 20 best pictures fall below the five best counts for single words, not for words of phrases,
+            which have a threshold of their own; it was fitted in collections of 200 pictures and more.
             For a noun that many pictures match and that would still be called absent, the threshold is lower
             (`lower_for`); for a label it is between collections with few pictures of it and with none.
             Phrases of several words have their own regression. Pairs of a modifier and a noun that captions have, but

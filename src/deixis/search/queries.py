@@ -29,13 +29,16 @@ from deixis.text.tokens import tokens_of
 LONGEST = 1000
 #: What a query may begin with that does not say what is meant, where something follows.
 _REQUEST = re.compile(
-    r"\A\s*(?:find(?:\s+me)?+|(?:show|give)\s+me|search\s+for|i\s+want)\s+(?=[\s\S]*\w)", re.IGNORECASE
+    r"\A\s*(?:find(?:\s+me)?+|(?:show|give)\s+me|search\s+for|i\s+want|(?:is|are)\s+there(?:\s+any)?+)\s+(?=[\s\S]*\w)",
+    re.IGNORECASE,
 )
 _PHOTO = re.compile(
     r"\A\s*(?:(?:an?|the|some|my)\s+)?(?:photo(?:graph)?|picture|image|snapshot|pic)s?\s+"
     r"(?:of|with|showing|that\s+shows?)\s+(?=[\s\S]*\w)",
     re.IGNORECASE,
 )
+#: Words that do not say what is meant, wherever they are.
+_ASIDES = frozenset(("please", "only", "just", "exactly"))
 #: Marks that end a word or a sentence; commas are items of their own.
 _MARKS = ".!?;:"
 #: Dashes that stand alone say nothing: "a beach - at night", or a minus whose word is not typed yet.
@@ -95,7 +98,7 @@ def parse_query(text: str, *, needs_words: bool = True) -> Query:
             sorter.denied.insert(0, [item["denied"].rstrip(_MARKS)])
         elif item["comma"]:
             sorter.add_comma(following)
-        elif words[position].strip(_DASHES):
+        elif words[position].strip(_DASHES) and words[position].lower() not in _ASIDES:
             sorter.add_word(_number_word(words[position], following), following)
     wanted = [(phrase, part.either) for part in sorter.alternatives() for phrase in _phrases([part.words])]
     phrases, either = tuple(phrase for phrase, _ in wanted), tuple(number for _, number in wanted)

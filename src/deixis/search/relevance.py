@@ -125,7 +125,7 @@ class Known(NamedTuple):
 
 
 def fall(best: Best, known: Known) -> Floats:
-    """How far the 20 best pictures fall below the five best; less for rare words, which hardly ever many show."""
+    """How far the 20 best pictures fall below the five best; less for rare words, which few pictures show."""
     return (1 - known.rarity) * (best.few - best.many)
 
 

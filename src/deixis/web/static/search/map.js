@@ -220,7 +220,7 @@ const shine = unhurried(async (signal, words) => {
         found.push(...answer.hits);
       } while (answer.more && found.length < answer.matches);
       lit = new Set(found.filter((hit) => hit.relevant).map((hit) => hit.picture));
-      statusLine.textContent = answer.absent ? `Nothing here matches “${words}”.` : `${answer.matches} found`;
+      statusLine.textContent = answer.absent ? `${answer.unknown_words.length ? "Not sure what" : "Nothing here"} matches “${words}”.` : `${answer.matches} found`;
     } catch (problem) {
       if (signal.aborted) throw problem;
       statusLine.textContent = problem.message;

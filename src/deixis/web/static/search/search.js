@@ -53,7 +53,7 @@ function report() {
   const query = parameters.get("q");
   const [one, many] = query ? [`matches “${query}”`, `match “${query}”`] : ["is like this one", "are like this one"];
   statusLine.replaceChildren(answer.absent
-    ? `Nothing here ${one}${within}.${list.hits.length ? " The nearest pictures are below." : ""}`
+    ? `${answer.unknown_words.length ? `Not sure what matches “${query}”` : `Nothing here ${one}`}${within}.${list.hits.length ? " The nearest pictures are below." : ""}`
     : `${plural(answer.matches, "picture")} ${answer.matches === 1 ? one : many}${within}.`);
   const [unknown, absent] = ["unknown", "absent"].map((reason) =>
     answer.ignored_exclusions.filter((ignored) => ignored.reason === reason).map(({ phrase }) => phrase));
