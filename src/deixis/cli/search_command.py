@@ -373,8 +373,8 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
         none_passes = not (answer.hits or options.filter().is_empty)
         follows = ". Closest pictures:" if answer.hits else ": no picture passes the filters." if none_passes else "."
         # With a word that the model does not know, there may well be matches.
-        said = "Not sure what matches" if answer.unknown else "No match for"
-        typer.echo(f"{said} {printable(what)}{follows}")
+        verdict = "Not sure what matches" if answer.unknown else "No match for"
+        typer.echo(f"{verdict} {printable(what)}{follows}")
     separated = answer.absent
     # Where nothing matches, a few are enough, unless more were asked for.
     few = answer.absent and options.count == SHOWN
