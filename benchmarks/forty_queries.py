@@ -5,9 +5,10 @@
     python benchmarks/forty_queries.py sheets --index INDEX --out SHEETS
     python benchmarks/forty_queries.py report --index INDEX [--json results/search/forty_queries.json]
 
-The pictures are the first 1,000 test pictures of each corpus. The queries are in `forty_queries.toml`. `sheets` draws the first five pictures of each query that nobody has judged yet; whether each fits
-is written by hand to `forty_judgments.json`, so for the next model only pictures that are new among the first five need
-a look. `report` counts:
+The pictures are the first 1,000 test pictures of each corpus. The queries are in `forty_queries.toml`. `sheets` draws
+the first five pictures of each query that nobody has judged yet; whether each fits is written by hand to
+`forty_judgments.json`, so for the next model only pictures that are new among the first five need a look. `report`
+counts:
 
 precision_at_5      of the first five pictures, those that fit all of the query; for misspelled words and other
                     languages, of the query in English (`means`)
