@@ -53,7 +53,11 @@ def caption_matches(images: Sequence[Image], queries: Sequence[Tokens], captions
 
 
 def names_in(tokens: Sequence[str]) -> list[str]:
-    """The words, variants as captions mostly write them, in the singular."""
+    """The words, variants as captions mostly write them, in the singular.
+
+    >>> names_in(("two", "tyres"))
+    ['two', 'tire']
+    """
     return [singular(word) for token in tokens for word in variant(token) or (token,)]
 
 
