@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 
-from deixis.base.expression_images import expression_image, expression_images
+from deixis.base.expression_images import expression_image
 from deixis.base.grounding_data import as_tensors
 from deixis.base.grounding_network import Regions
 from deixis.base.grounding_task import apart_loss
@@ -158,20 +157,6 @@ def test_expressions_bring_their_alternatives_and_landmarks() -> None:
     }
     assert types[0.0, 0.4, 0.2, 0.6] == "animals"
     assert types[0.8, 0.4, 1.0, 0.6] == "other"
-
-
-def test_captions_that_name_labelled_objects_beyond_doubt_follow_the_expressions() -> None:
-    texts = ("Two dogs wait beside a bench .", "A dog near a bench .", "Snow .")
-    image = msgspec.structs.replace(park(), captions=tuple(make_caption(text) for text in texts))
-    alone, spoken = (expression_images([image], 4, 0, spoken=count)["a"].image for count in (0, 3))
-    added = spoken.captions[len(alone.captions) :]
-    named = [
-        [(caption.phrase_text(phrase), len(spoken.chain_boxes(phrase.chain))) for phrase in caption.phrases]
-        for caption in added
-    ]
-    # "A dog" may be either of two, "snow" has no box.
-    assert named == [[("two dogs", 2), ("a bench", 1)], [("a bench", 1)]]
-    assert len(expression_images([image], 4, 0, spoken=1)["a"].image.captions) == len(alone.captions) + 1
 
 
 def test_phrases_of_captions_that_share_a_noun_are_alternatives() -> None:
