@@ -386,7 +386,7 @@ def test_the_grounding_of_a_bundle_learns_more_while_its_backbone_and_words_stay
         "expressions": 4,
         "repeats": 2,
         "batch_size": 6,
-        "model": {**msgspec.to_builtins(whole.network.recipe), "side": 64, "regions": 20, "choose_by_words": True},
+        "model": {**msgspec.to_builtins(whole.network.recipe), "side": 64, "regions": 20},
         "loss": {"apart": 1.0, "words": 0.0},
         "augmentation": {"alone": 0.5},
         "schedule": {"epochs": 1, "learning_rate": 1e-3, "groups": groups, "figure": "balance"},
