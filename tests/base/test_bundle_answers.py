@@ -92,7 +92,12 @@ def test_it_localizes_as_pytorch_does(
     model: BundleModel, grounder: GroundingModel, pictures: list[Pillow.Image]
 ) -> None:
     sentence = ("a", "dog", "beside", "a", "red", "car")
-    phrases = [Mention(sentence, 0, 2), Mention(sentence, 3, 6), ("a", "tree")]
+    phrases = [
+        Mention(sentence, 0, 2),
+        Mention(sentence, 3, 6),
+        ("a", "tree"),
+        ("a", "dog", "nearest", "to", "a", "tree"),
+    ]
     for picture in pictures[2:]:
         ours, theirs = model.localize(picture, phrases), grounder.localize(picture, phrases)
         assert np.allclose(ours.boxes, theirs.boxes, atol=1e-3 * max(picture.size))
