@@ -77,10 +77,10 @@ class Distances:
     """
 
     def __init__(self, phrases: Sequence[Tokens]) -> None:
-        found = [distance_in(phrase) for phrase in phrases]
-        self._of = {number: distance for number, distance in enumerate(found) if distance is not None}
+        distances = [distance_in(phrase) for phrase in phrases]
+        self._of = {number: distance for number, distance in enumerate(distances) if distance is not None}
         things = [
-            phrase if distance is None else distance.thing for phrase, distance in zip(phrases, found, strict=True)
+            phrase if distance is None else distance.thing for phrase, distance in zip(phrases, distances, strict=True)
         ]
         #: What to ask the network for: each phrase, or the thing alone that it speaks of, and then the landmarks.
         self.asked: list[Tokens] = [*things, *(distance.landmark for distance in self._of.values())]
