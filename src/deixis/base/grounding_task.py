@@ -53,7 +53,7 @@ from deixis.training.placing import send
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import Evaluation, RunProtocol
 from deixis.training.runs import read_weights
-from deixis.training.task import Batches, Loss
+from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.training.tools.proposer_training import proposer_loss
 from deixis.vision.box_tensors import aligned_iou, pairwise_iou
 from deixis.vision.proposer import ProposerOutput
@@ -135,6 +135,7 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
 
 class GroundingKind(Kind[GroundingTraining]):
     recipe_type = GroundingTraining
+    distributed = True
 
     def features(self, recipe: GroundingTraining, run: Path | None = None) -> list[FeatureRecipe]:
         """None: it looks at the pictures themselves."""
@@ -262,20 +263,31 @@ class GroundingTask:
     def describe(self, batch: GroundingBatch) -> str:
         return ", ".join(self.training.image_ids[row] for row in batch.rows.tolist())
 
-    def loss(self, batch: GroundingBatch) -> Loss:
-        device = self.training.pictures.device
-        generator = torch.Generator(device).manual_seed(batch.seed)
-        device_rows = send(batch.rows, device)
+    def loss(self, batch: GroundingBatch, gather: Gather = compute_all) -> Loss:
+        data, network = self.training, self.network
+        generator = torch.Generator(data.pictures.device).manual_seed(batch.seed)
         views = random_views(len(batch.rows), self.augmentation.zoom, generator)
-        side = self.network.recipe.side if self.weights.phrases else self.network.recipe.side // SHRINK
-        pictures = view_pictures(self.training.pictures[device_rows], views, side)
+        colours = []
         if self.augmentation.colours:
-            pictures = recoloured(pictures, random_colours(len(pictures), generator))
+            colours.append(random_colours(len(batch.rows), generator).transpose(0, 1))
+
+        def windows(side: int, rows: Tensor, start: Tensor, sides: Tensor, flip: Tensor, *colours: Tensor) -> Tensor:
+            pictures = view_pictures(data.pictures[rows], Views(start, sides, flip), side)
+            for change in colours:
+                pictures = recoloured(pictures, change.transpose(0, 1))
+            return pictures.contiguous(memory_format=torch.channels_last)
+
+        def look(*given: Tensor) -> tuple[Tensor, ...]:
+            pictures = windows(network.recipe.side, *given)
+            return thumbnail(pictures), *network.proposer.backbone.pyramid(pictures)
+
+        seen = (send(batch.rows, data.pictures.device), *views, *colours)
         if not self.weights.phrases:
-            colours = self._colour_loss(batch.rows, views, pictures, generator)
-            return Loss(self.weights.colours * colours, {"colours": colours.detach()})
-        output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
-        return self.loss_of(batch.rows, views, output, pyramid, thumbnail(pictures), generator)
+            loss = self._colour_loss(batch.rows, views, windows(network.recipe.side // SHRINK, *seen), generator)
+            return Loss(self.weights.colours * loss, {"colours": loss.detach()})
+        thumbnails, *pyramid = gather(look, *seen)
+        output = network.proposer.read_pyramid(pyramid, network.recipe.side)
+        return self.loss_of(batch.rows, views, output, pyramid, thumbnails, generator)
 
     def loss_of(
         self,
