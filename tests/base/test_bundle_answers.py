@@ -102,6 +102,10 @@ def test_it_localizes_as_pytorch_does(
         ours, theirs = model.localize(picture, phrases), grounder.localize(picture, phrases)
         assert np.allclose(ours.boxes, theirs.boxes, atol=1e-3 * max(picture.size))
         assert np.allclose(ours.scores, theirs.scores, atol=1e-3)
+        proposals = model.proposals(picture)
+        assert proposals is not None
+        assert proposals.shape == ours.boxes.shape[1:]
+        assert np.allclose(proposals, grounder.proposals(picture), atol=1e-3 * max(picture.size))
     assert model.localize(pictures[0], []).scores.shape == (0, 0)
 
 

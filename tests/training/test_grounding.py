@@ -121,6 +121,10 @@ def test_fast_recalls_are_those_of_the_protocol(corpus, training, proposer_file,
     result = mention_localization(matcher, corpus, "val", regions=30)
     assert result.metrics["localization"]["overall"]["r@1"] == pytest.approx(fast["r@1"])
     assert result.box_supervision.backbone
+    blind = result.metrics["localization"]["text_blind"]
+    assert set(blind) == {"whole_image", "largest_proposal", "proposal_order"}
+    # Some proposal hits, in whatever order they come; a phrase then moves it.
+    assert blind["proposal_order"]["r@1"] <= blind["proposal_order"]["r@10"] <= fast["proposals"]
 
 
 def test_ranks_count_ties_against_the_right_region():

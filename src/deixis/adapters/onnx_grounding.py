@@ -112,6 +112,12 @@ class OnnxGrounder:
         size = np.array([*seen.size, *seen.size], np.float32)
         return Localized(boxes * size, rank_by_coverage(boxes, logits, self._settings.sharpness))
 
+    def proposals(self, picture: Picture) -> Array:
+        """The regions of a picture, in its pixels, before phrases move them."""
+        seen = self.look(picture)
+        boxes: Array = seen.boxes[0] * np.array([*seen.size, *seen.size], np.float32)
+        return boxes
+
     def phrase_logits(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> Array:
         """`(phrases, regions)`."""
         return self._point(seen, phrases)[1]

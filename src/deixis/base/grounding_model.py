@@ -156,6 +156,11 @@ class GroundingModel(Model):
         size = np.array([picture.width, picture.height] * 2, dtype=np.float32)
         return Localized(boxes.cpu().numpy() * size, scores.cpu().numpy())
 
+    def proposals(self, image: ImageInput) -> NDArray[Any]:
+        seen = self.look(image)
+        boxes = seen.regions.boxes[0, seen.regions.real[0]].cpu().numpy()
+        return np.asarray(boxes * np.array([*seen.size, *seen.size], np.float32))
+
     def captions(self, phrases: Sequence[Tokens]) -> Captions:
         """Phrases as a batch of one picture; those of one sentence are read together."""
         mentions = [Mention.of(phrase) for phrase in phrases]
