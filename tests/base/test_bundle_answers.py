@@ -92,11 +92,20 @@ def test_it_localizes_as_pytorch_does(
     model: BundleModel, grounder: GroundingModel, pictures: list[Pillow.Image]
 ) -> None:
     sentence = ("a", "dog", "beside", "a", "red", "car")
-    phrases = [Mention(sentence, 0, 2), Mention(sentence, 3, 6), ("a", "tree")]
+    phrases = [
+        Mention(sentence, 0, 2),
+        Mention(sentence, 3, 6),
+        ("a", "tree"),
+        ("a", "dog", "nearest", "to", "a", "tree"),
+    ]
     for picture in pictures[2:]:
         ours, theirs = model.localize(picture, phrases), grounder.localize(picture, phrases)
         assert np.allclose(ours.boxes, theirs.boxes, atol=1e-3 * max(picture.size))
         assert np.allclose(ours.scores, theirs.scores, atol=1e-3)
+        proposals = model.proposals(picture)
+        assert proposals is not None
+        assert proposals.shape == ours.boxes.shape[1:]
+        assert np.allclose(proposals, grounder.proposals(picture), atol=1e-3 * max(picture.size))
     assert model.localize(pictures[0], []).scores.shape == (0, 0)
 
 

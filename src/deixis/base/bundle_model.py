@@ -79,6 +79,9 @@ class BundleModel(OnnxModel):
             raise self.cannot("localize")
         return self._grounder.localize(self.as_picture(image), phrases)
 
+    def proposals(self, image: ImageInput) -> NDArray[Any] | None:
+        return self._grounder.proposals(self.as_picture(image)) if "localize" in self.abilities else None
+
     def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
         """Scores are log probabilities or, where the bundle says so, with how well the sentence matches the picture.
 
