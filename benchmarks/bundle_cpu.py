@@ -3,7 +3,8 @@
 python benchmarks/bundle_cpu.py PICTURES --beside OTHER/src --out results/benchmarks/bundle_cpu.json
 
 A process with the code of each tree is asked in turns, a part of the pictures each time, so that both see the same
-machine. CPU time of the process, decoding apart; the first pictures of a process are not counted.
+machine. CPU time of the process on one core, decoding apart: that of several threads depends on what else runs. The
+first pictures of a process are not counted.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def measure(files: Sequence[Path]) -> dict[str, float]:
 
     from deixis.loading import load_model
 
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     model: Any = load_model("deixis-base")
     pictures = [Image.open(file).convert("RGB") for file in files]
     questions: dict[str, Callable[[Any], object]] = {

@@ -277,6 +277,13 @@ class Model:
         """
         raise self.cannot("localize")
 
+    def proposals(self, image: ImageInput) -> NDArray[Any] | None:
+        """The boxes `(regions, 4)` that `localize` chooses from, before a phrase moves them, the most promising first.
+
+        None if the model makes no proposals of its own.
+        """
+        return None
+
     def ground(self, image: ImageInput, phrases: str | Sequence[Text]) -> list[Grounding]:
         """The best box of each phrase.
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 
-from deixis.base.expression_images import expression_image, expression_images
+from deixis.base.expression_images import expression_image
 from deixis.base.grounding_data import as_tensors
 from deixis.base.grounding_network import Regions
 from deixis.base.grounding_task import apart_loss
-from deixis.base.region_comparison import ALIKE, CHOICES, LANDMARK, RELATIONS, Comparison, Words, choice_loss
+from deixis.base.region_comparison import ALIKE, CHOICES, LANDMARK, RELATIONS, Comparison, choice_loss
 from deixis.corpus import TYPES, Box, Chain, Image, Phrase, make_caption, make_image
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures
@@ -23,8 +22,6 @@ DOGS_AND_BENCH = torch.tensor([[[0.0, 0.4, 0.2, 0.6], [0.5, 0.3, 0.8, 0.7], [0.8
 REAL = torch.ones(1, 3, dtype=torch.bool)
 #: The mask of these regions.
 MASK = REAL[:, None]
-#: Two words, the second of which is outside the phrase.
-WORDS = Words(torch.eye(2)[None, None], torch.tensor([[[True, False]]]))
 
 
 def choosing(wanted: list[list[int]]) -> tuple[Comparison, torch.Tensor, torch.Tensor]:
@@ -45,7 +42,7 @@ def choosing(wanted: list[list[int]]) -> tuple[Comparison, torch.Tensor, torch.T
 
 def test_a_region_is_compared_with_the_things_of_its_name() -> None:
     comparison, phrase, seen = choosing([[0, 1], [2]])
-    values, chosen = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, MASK)
+    values, chosen = comparison(phrase, seen, DOGS_AND_BENCH, MASK)
     torch.testing.assert_close(chosen[0, 0, ALIKE].exp(), torch.tensor([0.5, 0.5, 0.0]), atol=1e-4, rtol=0)
     torch.testing.assert_close(chosen[0, 0, LANDMARK].exp(), torch.tensor([0.0, 0.0, 1.0]), atol=1e-4, rtol=0)
     side, larger, nearer = values[0, 0, :2, 0], values[0, 0, :2, 4], values[0, 0, :2, -1]
@@ -58,35 +55,12 @@ def test_a_region_is_compared_with_the_things_of_its_name() -> None:
     assert distance.tolist() == pytest.approx([0.8, 0.25], abs=0.01)
 
 
-def test_choices_read_words_of_their_own() -> None:
-    """The first word names dogs, the second a bench: things of the name by the first, the landmark by the second."""
-    seen, phrase = 50 * torch.eye(8)[None, :3], torch.zeros(1, 1, 8)
-    comparison = Comparison(8, word_states=2)
-    words = comparison.words
-    assert words is not None
-    both = WORDS._replace(inside=torch.tensor([[[True, True]]]))
-    assert not words(both).any()
-    with torch.no_grad():
-        for part in (comparison.key, comparison.query, words.attend, words.read):
-            part.weight.zero_()
-            part.bias.zero_()
-        comparison.key.weight.copy_(torch.eye(8))
-        words.attend.weight.copy_(50 * torch.eye(2))
-        words.read.weight[:2, 0] = words.read.weight[2, 1] = 1.0
-    _, chosen = comparison(phrase, both, seen, DOGS_AND_BENCH, MASK)
-    torch.testing.assert_close(chosen[0, 0, ALIKE].exp(), torch.tensor([0.5, 0.5, 0.0]), atol=1e-4, rtol=0)
-    torch.testing.assert_close(chosen[0, 0, LANDMARK].exp(), torch.tensor([0.0, 0.0, 1.0]), atol=1e-4, rtol=0)
-    # A word outside the phrase is not read.
-    _, chosen = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, MASK)
-    torch.testing.assert_close(chosen[0, 0, LANDMARK].exp(), torch.tensor([0.5, 0.5, 0.0]), atol=1e-4, rtol=0)
-
-
 def test_padding_is_compared_with_nothing() -> None:
     comparison, phrase, seen = choosing([[0, 1], [2]])
-    values, _ = comparison(phrase, WORDS, seen, DOGS_AND_BENCH, MASK)
+    values, _ = comparison(phrase, seen, DOGS_AND_BENCH, MASK)
     more = torch.cat([DOGS_AND_BENCH, torch.rand(1, 2, 4).sort(-1).values], 1)
     real = torch.tensor([[True, True, True, False, False]])
-    padded, chosen = comparison(phrase, WORDS, torch.cat([seen, seen[:, :2]], 1), more, real[:, None])
+    padded, chosen = comparison(phrase, torch.cat([seen, seen[:, :2]], 1), more, real[:, None])
     torch.testing.assert_close(padded[:, :, :3], values)
     assert (chosen[..., 3:] == -math.inf).all()
 
@@ -158,20 +132,6 @@ def test_expressions_bring_their_alternatives_and_landmarks() -> None:
     }
     assert types[0.0, 0.4, 0.2, 0.6] == "animals"
     assert types[0.8, 0.4, 1.0, 0.6] == "other"
-
-
-def test_captions_that_name_labelled_objects_beyond_doubt_follow_the_expressions() -> None:
-    texts = ("Two dogs wait beside a bench .", "A dog near a bench .", "Snow .")
-    image = msgspec.structs.replace(park(), captions=tuple(make_caption(text) for text in texts))
-    alone, spoken = (expression_images([image], 4, 0, spoken=count)["a"].image for count in (0, 3))
-    added = spoken.captions[len(alone.captions) :]
-    named = [
-        [(caption.phrase_text(phrase), len(spoken.chain_boxes(phrase.chain))) for phrase in caption.phrases]
-        for caption in added
-    ]
-    # "A dog" may be either of two, "snow" has no box.
-    assert named == [[("two dogs", 2), ("a bench", 1)], [("a bench", 1)]]
-    assert len(expression_images([image], 4, 0, spoken=1)["a"].image.captions) == len(alone.captions) + 1
 
 
 def test_phrases_of_captions_that_share_a_noun_are_alternatives() -> None:

@@ -54,6 +54,21 @@ def test_hits_say_and_draw_why(index: Path, tmp_path: Path) -> None:
     assert f"Drawn to {out}" in ask("search", "a man", "--index", index, "--why", out, "-n", 1, "--force")
 
 
+def test_what_fits_a_hit_better_is_named_beneath_it(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deixis.adapters.changed_sentences.CLEAR", -100.0)
+    query = ("search", "a red shirt", "--index", index, "--why", tmp_path / "why")
+    for hit in json.loads(ask(*query, "--json"))["hits"]:
+        (better,) = hit["fits_better"]
+        assert (better.split()[2], "red" in better) == ("shirt", False)
+    lines = ask(*query, "--force").splitlines()
+    assert [line.strip().startswith("fits better: ") for line in lines[:4]] == [False, True, False, True]
+    monkeypatch.setattr("deixis.adapters.changed_sentences.CLEAR", 100.0)
+    assert all(hit["fits_better"] == [] for hit in json.loads(ask(*query, "--json", "--force"))["hits"])
+    assert "fits better" not in ask(*query, "--force")
+
+
 def test_what_was_found_is_opened(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("typer.launch", lambda path: opened.append(path))

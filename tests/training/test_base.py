@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,8 +12,6 @@ import pytest
 import torch
 
 from deixis.base.base_task import DeixisBaseRecipe, DeixisBaseTask
-from deixis.base.pictures_task import PictureTask
-from deixis.base.text_tower import TowerRecipe
 from deixis.base.twin_data import TwinData, draw_twins
 from deixis.corpus import Chain, Image, make_caption, open_corpus, training_set
 from deixis.errors import InputError
@@ -24,9 +21,6 @@ from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.running import run_recipe, stores_for
 from deixis.training.runs import read_weights
-from deixis.training.task import Loss
-from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
-from deixis.vision.tower import PictureTower
 
 CPU = torch.device("cpu")
 SETTINGS: dict[str, Any] = {
@@ -117,55 +111,7 @@ def test_expressions_and_false_captions_are_learned_beside(tmp_path: Path, monke
     assert any(name.startswith("twins.") for name in figures)
 
 
-def test_a_batch_has_pictures_without_captions_beside_and_grounds_both_kinds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
-    whole = open_corpus("scenes")
-    train, val = ([image for image in whole if image.split == name] for name in ("train", "val"))
-    labelled = [_labelled(image, captions=number % 2 > 0) for number, image in enumerate(train[8:20])]
-    corpus = whole.with_images([*train[:8], *labelled, *val[:8]])
-    part = {"expressions": 4, "spoken": 1, "uncaptioned": 3, "annotated": 0.5, "augmentation": {"zoom_expressed": 0.0}}
-    settings = {**SETTINGS, "grounding": {**SETTINGS["grounding"], **part}}
-    settings["model"] = {**SETTINGS["model"], "few_cells": True}
-    recipe = check_recipe(settings, "here")
-    assert isinstance(recipe, DeixisBaseRecipe)
-    task = DeixisBaseTask(recipe, training_set(corpus), corpus, CPU)
-    captioned = np.array([bool(image.captions) for image in task.data.images])
-    assert captioned[task._epoch_rows].all()
-    grounded: list[torch.Tensor] = []
-
-    def keep_rows(rows: torch.Tensor, *_: object) -> Loss:
-        grounded.append(rows)
-        return Loss(torch.zeros(()))
-
-    monkeypatch.setattr(task.grounding, "loss_of", keep_rows)
-    for batch in task.batches(1):
-        assert captioned[batch.rows].sum() == 8
-        assert len(set(batch.rows.tolist())) == 8 + 3
-        views, _, _ = task._augmentation(batch)
-        expressed = torch.tensor([task.data.images[row].id in task._expressed for row in batch.rows])
-        # Where a picture has expressions, its shape alone may change.
-        assert (views.sides[expressed].prod(1) > 0.74).all()
-        task.loss(batch)
-    assert all(len(rows) == 4 for rows in grounded)
-    boxed = np.flatnonzero(task._boxed >= 0)
-    assert {int(task._phrased[boxed[rows.numpy()]].sum()) for rows in grounded} == {2}
-
-
-def test_training_compares_words_with_the_cells_that_search_keeps() -> None:
-    tower = PictureTower(EfficientNetLite(VARIANTS["efficientnet-lite0"]), "efficientnet-lite0", 96, 16, 2, 8)
-    maps = torch.randn(2, tower.backbone.channels, 3, 3)
-    for few, count in ((True, tower.cell_count), (False, 9)):
-        task = SimpleNamespace(
-            module=SimpleNamespace(tower=tower), recipe=SimpleNamespace(model=TowerRecipe(few_cells=few))
-        )
-        cells = PictureTask._embed_cells(task, maps)  # type: ignore[arg-type]
-        assert cells.shape == (2, count, 8)
-    torch.testing.assert_close(PictureTask._embed_cells(task, maps), tower.embed_cells(maps))  # type: ignore[arg-type]
-
-
-def test_false_captions_of_a_batch_are_of_all_kinds_with_roles_before_others() -> None:
+def test_false_captions_of_a_batch_are_of_all_kinds_rare_ones_more_often() -> None:
     random = np.random.default_rng(0)
     role = KINDS.index("role")
     # A hundred captions with a change of colour, number and attribute each; every tenth with an exchange of roles too.
@@ -174,8 +120,9 @@ def test_false_captions_of_a_batch_are_of_all_kinds_with_roles_before_others() -
     caption = np.repeat(np.arange(100), [*map(len, kinds)])
     data = TwinData(torch.zeros(len(caption), 1), caption, np.concatenate(kinds), starts)
     captions = random.permutation(100)
-    drawn = draw_twins(data, captions, captions + 1000, 40, 0.2, random)
-    assert (data.kind[drawn[:, 2]] == role).sum() >= 8
+    drawn = draw_twins(data, captions, captions + 1000, 40, random)
+    # One of 31 false captions exchanges roles.
+    assert (data.kind[drawn[:, 2]] == role).sum() >= 3
     assert set(data.kind[drawn[:, 2]]) == set(range(4))
     assert (data.caption[drawn[:, 2]] == drawn[:, 1]).all()
     assert (drawn[:, 0] == drawn[:, 1] + 1000).all()

@@ -23,6 +23,8 @@ from deixis.errors import DeixisError
 from deixis.training.distributed import ALONE, Ranks, _backend, _take_card, joined
 from deixis.training.run_records import StepRecord, epochs_of
 from deixis.training.runs import read_log, read_starts, read_weights
+from deixis.training.tools.proposer_training import new_proposer
+from deixis.vision.learned_proposals import save_proposer
 from tests.stores import make_store, random_boxes
 from tests.training.made_text import made_text
 from tests.training.ranks import small_corpus
@@ -104,16 +106,32 @@ RECIPES["joint"] = {
     "regions": 12,
     "schedule": {**SCHEDULE, "momentum": 0.0, "figure": "both"},
 }
+GROUNDING: dict[str, Any] = {
+    **{
+        "backbone": "efficientnet-lite0",
+        "side": 96,
+        "regions": 12,
+        "map_width": 16,
+        "bins": 2,
+        "width": 16,
+        "hidden": 8,
+    },
+    **{"compare": True, "colours": 8},
+}
 RECIPES["base"] = {
     **RECIPES["pictures-fine"],
     "kind": "base",
     "model": {**RECIPES["pictures-fine"]["model"], "side": 96},
-    "grounding": {
-        "images": 4,
-        "model": {
-            **{"backbone": "efficientnet-lite0", "side": 96, "regions": 12, "map_width": 16},
-            **{"bins": 2, "width": 16, "hidden": 8},
-        },
+    "grounding": {"images": 4, "model": GROUNDING, "loss": {"apart": 1.0}},
+    "twins": {"captions": 4},
+}
+RECIPES["grounding"] = {
+    **{"name": "shared", "corpus": "scenes", "kind": "grounding", "text": {"vectors": ""}, "batch_size": 4},
+    **{"model": GROUNDING, "loss": {"apart": 1.0, "colours": 0.5}},
+    "schedule": {
+        **RECIPES["pictures"]["schedule"],
+        "groups": [{"prefix": "network.proposer", "frozen_epochs": 2}],
+        "figure": "r@1",
     },
 }
 RECIPES["hm-lstm"] = {
@@ -195,7 +213,13 @@ Job = tuple[str, int, list[Any]]
 
 
 def training_jobs(names: Iterable[str], folder: Path, stores: list[str]) -> dict[str, Job]:
-    recipes = {**RECIPES, "hm-lstm": {**RECIPES["hm-lstm"], "text": made_text(folder, small_corpus())}}
+    proposer = folder / "proposer.safetensors"
+    save_proposer(new_proposer("efficientnet-lite0", 0), 96, proposer)
+    recipes = {
+        **RECIPES,
+        "hm-lstm": {**RECIPES["hm-lstm"], "text": made_text(folder, small_corpus())},
+        "grounding": {**RECIPES["grounding"], "proposer": str(proposer)},
+    }
     return {
         f"{name} {count}": ("train", count, [recipes[name], str(folder / f"{name} {count}"), stores])
         for name in names

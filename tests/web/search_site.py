@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 from fastapi import FastAPI
 from PIL import Image as Pillow
 
@@ -34,7 +35,7 @@ SIZE = (120, 80)
 class Eye(Model):
     """Grounds every colour that a sentence names: the first word in the left half, the second in the right half.
 
-    Nothing is black.
+    Nothing is black, and every bus is yellow.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,9 @@ class Eye(Model):
                 box = (left, 0.0, left + width / 2, float(height))
                 found.append(Grounding(word, start, place, box, 0.9, 0.04 if word == "black" else 0.93))
         return found
+
+    def score(self, images: Any, texts: Any) -> Any:
+        return np.array([[float("yellow" in text and "bus" in text) for text in texts] for _ in images])
 
     def describe(self, picture: Pillow.Image, count: int = 3) -> list[Description]:
         texts = (("red and blue <b>", -0.7), ("white , red", -0.9))

@@ -232,11 +232,17 @@ def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
             {"phrase": "red", "start": 0, "end": 3, "box": left, "boxes": [left], **sure},
             {"phrase": "blue", "start": 8, "end": 12, "box": right, "boxes": [right], **sure},
         ],
+        "fits_better": [],
     }
     sent = site.post("/api/ground", (site.pictures / "white.png").read_bytes(), text="red and blue")
     assert sent.json() == reply_.json()
     # The same content, however it came, is looked at once.
     assert site.eye.looks == before + 1
+
+
+def test_grounding_names_what_fits_the_picture_better(site: SearchSite) -> None:
+    for text, better in (("a red bus", ["a yellow bus"]), ("a yellow bus", []), ("a red car", [])):
+        assert site.get("/api/ground", picture=site.key("white"), text=text).json()["fits_better"] == better
 
 
 def test_describing_returns_captions_and_the_boxes_of_their_phrases(site: SearchSite) -> None:

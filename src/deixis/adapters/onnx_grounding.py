@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from deixis.adapters.bundles import BACKBONE, GROUNDING_BACKBONE, PHRASES, PROPOSALS, REGIONS
 from deixis.adapters.graph_runner import ANY, Array, GraphRunner
+from deixis.adapters.phrase_distance import Distances
 from deixis.adapters.plural_boxes import plural_boxes
 from deixis.adapters.search_model import squashed
 from deixis.corpus.boxes import iou_matrix
@@ -84,7 +85,7 @@ class OnnxGrounder:
         if not asked:
             return []
         mentions = [phrase.mention for phrase in asked]
-        boxes, logits = self._point(seen, mentions)
+        boxes, logits = self._answers(seen, mentions)
         several = plural_boxes(mentions, lambda singles: self._point(seen, singles))
         best = most_expected(boxes, logits)
         size = np.array([*seen.size, *seen.size], np.float32)
@@ -107,13 +108,24 @@ class OnnxGrounder:
         if not phrases:
             return Localized(np.zeros((0, 0, 4), np.float32), np.zeros((0, 0), np.float32))
         seen = self.look(picture)
-        boxes, logits = self._point(seen, phrases)
+        boxes, logits = self._answers(seen, phrases)
         size = np.array([*seen.size, *seen.size], np.float32)
         return Localized(boxes * size, rank_by_coverage(boxes, logits, self._settings.sharpness))
+
+    def proposals(self, picture: Picture) -> Array:
+        """The regions of a picture, in its pixels, before phrases move them."""
+        seen = self.look(picture)
+        boxes: Array = seen.boxes[0] * np.array([*seen.size, *seen.size], np.float32)
+        return boxes
 
     def phrase_logits(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> Array:
         """`(phrases, regions)`."""
         return self._point(seen, phrases)[1]
+
+    def _answers(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> tuple[Array, Array]:
+        """`_point`, with the distances to other things that phrases speak of."""
+        distances = Distances(phrases)
+        return distances.applied(*self._point(seen, distances.asked))
 
     def _point(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> tuple[Array, Array]:
         """Boxes `(phrases, regions, 4)` in [0, 1], moved for each phrase, and their logits `(phrases, regions)`."""

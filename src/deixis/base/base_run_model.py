@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 
 from deixis.base.grounding_model import GroundingModel, SeenRegions
 from deixis.base.text_tower import TextTower
@@ -46,6 +47,9 @@ class DeixisBaseRunModel(FineTowerModel):
 
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
         return self.grounder.localize(image, phrases)
+
+    def proposals(self, image: ImageInput) -> NDArray[Any]:
+        return self.grounder.proposals(image)
 
     def ground(self, image: ImageInput, phrases: str | Sequence[Text]) -> list[Grounding]:
         return self.grounder.ground(image.regions if isinstance(image, SeenPicture) else image, phrases)

@@ -73,16 +73,8 @@ class GroundingPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: Annotated[float, Meta(gt=0)] = 0.5
     #: Expressions of a picture that are made from its labelled boxes ("the dog on the left"); 0: none.
     expressions: Annotated[int, Meta(ge=0)] = 0
-    #: Captions of such a picture, at most, whose phrases name labelled objects.
-    spoken: Annotated[int, Meta(ge=0)] = 0
-    #: Phrases of a picture in one step, at most, those of the same captions; 0: all.
-    phrases: Annotated[int, Meta(ge=0)] = 0
     #: How often an epoch shows the pictures whose captions have phrases with boxes.
     repeats: Annotated[int, Meta(ge=1)] = 1
-    #: Of `images`, the share of those whose captions have phrases with boxes, where there are enough others.
-    annotated: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    #: Pictures with boxes and without captions that a batch has beside `sampler.images`; 0: an epoch shows all of them.
-    uncaptioned: Annotated[int, Meta(ge=0)] = 0
 
 
 class TwinPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,8 +82,6 @@ class TwinPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     #: Of a batch; 0: none.
     captions: Annotated[int, Meta(ge=0)] = 0
-    #: The share of exchanged roles, where there are so many.
-    roles: Annotated[float, Meta(ge=0, le=1)] = 0.0
     #: Of these in the whole loss.
     weight: Annotated[float, Meta(gt=0)] = 0.5
 
@@ -123,9 +113,7 @@ class DeixisBaseTask(PictureTask):
 
     def __init__(self, recipe: DeixisBaseRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
         part = recipe.grounding
-        self._expressed = (
-            expression_images(training, part.expressions, recipe.seed, spoken=part.spoken) if part.expressions else {}
-        )
+        self._expressed = expression_images(training, part.expressions, recipe.seed) if part.expressions else {}
         super().__init__(recipe, training, corpus, device)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True
@@ -146,12 +134,8 @@ class DeixisBaseTask(PictureTask):
         self._boxed = np.full(len(self.data.images), -1)
         self._boxed[boxed] = np.arange(len(boxed))
         self._phrased = np.array(phrased)
-        captioned = np.array([bool(image.captions) for image in self.data.images])
-        #: The rows of pictures that batches have beside those of the epoch.
-        self._uncaptioned = np.flatnonzero(~captioned) if part.uncaptioned else self._epoch_rows[:0]
         again = np.tile(np.flatnonzero(self._phrased), part.repeats - 1)
-        self._epoch_rows = np.concatenate([np.setdiff1d(self._epoch_rows, self._uncaptioned), again])
-        self._has_expressions = torch.tensor([image.id in self._expressed for image in self.data.images]).to(device)
+        self._epoch_rows = np.concatenate([self._epoch_rows, again])
         # Training looks at the pictures that are there already.
         annotated = SquashedPictures(
             tuple(self._with_phrases(self.data.images[row]) for row in boxed),
@@ -172,7 +156,6 @@ class DeixisBaseTask(PictureTask):
             augmentation=part.augmentation,
             batch_size=part.images,
             seed=recipe.seed,
-            phrases=part.phrases,
         )
         self.module.add_module("grounding", self.grounding.module)
         expressed = expression_images(validation, part.expressions, recipe.seed) if part.expressions else {}
@@ -226,23 +209,11 @@ class DeixisBaseTask(PictureTask):
             side = self.recipe.model.side
             yield F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True, align_corners=False)
 
-    def _different_pictures(self, places: Rows, random: np.random.Generator) -> Rows:
-        images, part = super()._different_pictures(places, random), self.recipe.grounding
-        beside = random.permutation(np.setdiff1d(self._uncaptioned, images))[: part.uncaptioned]
-        return np.concatenate([images, beside])
-
     def _twins(self, captions: Rows, owners: Rows, random: np.random.Generator) -> Tensor | None:
         if self.twins is None:
             return None
-        part = self.recipe.twins
-        drawn = draw_twins(self.twins, captions, owners, part.captions, part.roles, random)
+        drawn = draw_twins(self.twins, captions, owners, self.recipe.twins.captions, random)
         return send(torch.from_numpy(drawn), self.device)
-
-    def _zoom(self, batch: PictureBatch) -> float | Tensor:
-        zoom, expressed = self.recipe.sampler.zoom, self.recipe.grounding.augmentation.zoom_expressed
-        if expressed is None:
-            return zoom
-        return torch.where(self._has_expressions[batch.images], expressed, zoom)
 
     def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
         views, colours, generator = self._augmentation(batch)
@@ -277,8 +248,7 @@ class DeixisBaseTask(PictureTask):
             return None
         # Those with annotated phrases first; always as many, so that shapes repeat.
         phrased = self._phrased[batch.rows[boxed]]
-        first = max(round(part.annotated * part.images), part.images - int((~phrased).sum()))
-        boxed = np.resize(np.concatenate([boxed[phrased][:first], boxed[~phrased]]), part.images)
+        boxed = np.resize(np.concatenate([boxed[phrased], boxed[~phrased]]), part.images)
         places = send(torch.from_numpy(boxed), self.device)
         levels = [level[places] for level in pyramid]
         output = self.grounding.network.proposer.read_pyramid(levels, self.recipe.model.side)
@@ -325,7 +295,7 @@ class DeixisBaseTask(PictureTask):
         data, tower = self.held_out, self.module.tower
         maps = [tower.backbone.map(normalize(part)) for part in torch.split(data.pixels, 64)]
         images = torch.cat([F.normalize(tower.pooled(part)) for part in maps])
-        cells = torch.cat([self._embed_cells(part) for part in maps])
+        cells = torch.cat([tower.embed_cells(part) for part in maps])
         true = torch.from_numpy(twins.caption).to(self.device)
         leads = []
         for rows in torch.split(torch.arange(len(true), device=self.device), 256):

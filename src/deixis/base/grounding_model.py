@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deixis.adapters.phrase_distance import Distances
 from deixis.adapters.plural_boxes import plural_boxes
 from deixis.base.grounding_boxes import by_coverage
 from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe, Regions
@@ -82,8 +83,9 @@ class GroundingModel(Model):
         if not asked:
             return []
         mentions = [phrase.mention for phrase in asked]
+        distances = Distances(mentions)
         with torch.inference_mode():
-            boxes, logits = self._point(seen, mentions)
+            boxes, logits = _with_distances(distances, *self._point(seen, distances.asked))
             # The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
             scores, best = by_coverage(boxes, logits, 1.0, count=1).max(-1)
             chosen = boxes[torch.arange(len(best)), best].cpu() * torch.tensor([*seen.size, *seen.size])
@@ -146,12 +148,18 @@ class GroundingModel(Model):
             return Localized(np.zeros((0, 0, 4), np.float32), np.zeros((0, 0), np.float32))
         picture = as_picture(image)
         pixels = squashed(picture, self.network.recipe.side, self._jpeg)[None]
-        answer, regions = self.answer(pixels, self.captions(phrases), mirror=self.mirror)
+        distances = Distances(phrases)
+        answer, regions = self.answer(pixels, self.captions(distances.asked), mirror=self.mirror)
         real = regions.real[0]
-        boxes = answer.boxes[0, :, real]
-        scores = by_coverage(boxes, answer.scores[0, :, real], self.network.recipe.sharpness)
+        boxes, logits = _with_distances(distances, answer.boxes[0, :, real], answer.scores[0, :, real])
+        scores = by_coverage(boxes, logits, self.network.recipe.sharpness)
         size = np.array([picture.width, picture.height] * 2, dtype=np.float32)
         return Localized(boxes.cpu().numpy() * size, scores.cpu().numpy())
+
+    def proposals(self, image: ImageInput) -> NDArray[Any]:
+        seen = self.look(image)
+        boxes = seen.regions.boxes[0, seen.regions.real[0]].cpu().numpy()
+        return np.asarray(boxes * np.array([*seen.size, *seen.size], np.float32))
 
     def captions(self, phrases: Sequence[Tokens]) -> Captions:
         """Phrases as a batch of one picture; those of one sentence are read together."""
@@ -214,6 +222,11 @@ class GroundingModel(Model):
         model = cls(network, vocabulary, mirror=mirror)
         model._fused = True
         return model
+
+
+def _with_distances(distances: Distances, boxes: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    applied = distances.applied(boxes.float().cpu().numpy(), logits.float().cpu().numpy())
+    return torch.from_numpy(applied[0]).to(boxes), torch.from_numpy(applied[1]).to(logits)
 
 
 def empty_network(recipe: GroundingRecipe, words: int, *, proposer_width: int = 128) -> GroundingNetwork:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from deixis.base.grounding_boxes import PLACE, moved, place
 from deixis.base.region_colours import SHARPNESS, RegionColours
-from deixis.base.region_comparison import Comparison, Words
+from deixis.base.region_comparison import Comparison
 from deixis.corpus import TYPES
 from deixis.text.vocabulary import PAD
 from deixis.vision.box_tensors import suppress_batch
@@ -58,8 +58,6 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reads: Literal["caption", "phrase"] = "caption"
     #: Compare regions with those of the same name and with a landmark (`deixis.base.region_comparison`).
     compare: bool = False
-    #: Whether what regions are compared with is chosen by words of the phrase too, not by the phrase as a whole alone.
-    choose_by_words: bool = False
     #: Width of what compares the colours of regions with words (`deixis.base.region_colours`); 0: nothing does.
     colours: Annotated[int, Meta(ge=0, le=256)] = 0
     #: Move a region's box for each phrase.
@@ -148,8 +146,7 @@ class GroundingNetwork(nn.Module):
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
         self.pair_phrase, self.pair_region = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width)
         self.pair = nn.Linear(width, 5 if recipe.refine else 1)
-        states = 2 * recipe.hidden + word_width if recipe.choose_by_words else 0
-        self.comparison = Comparison(width, states) if recipe.compare else None
+        self.comparison = Comparison(width) if recipe.compare else None
         self.colours = RegionColours(recipe.colours, words, word_width) if recipe.colours else None
         # Boxes begin where the proposals are.
         nn.init.zeros_(self.pair.weight)
@@ -183,14 +180,14 @@ class GroundingNetwork(nn.Module):
     def point(self, encoded: Tensor, regions: Regions, captions: Captions) -> Grounding:
         """The phrases of captions among regions that are encoded already."""
         seen, colours = encoded[..., : self.recipe.width], encoded[..., self.recipe.width :]
-        phrases, words = self.encode_phrases(captions)
+        phrases = self.encode_phrases(captions)
         together = (captions.caption[:, :, None] == captions.caption[:, None, :]) & _present(captions)[:, None, :]
         # A phrase always sees itself, so that padding has something to attend to.
         numbers = torch.arange(together.shape[-1], device=together.device)
         together = together | (numbers[:, None] == numbers)
         for layer in self.caption_layers:
             phrases = layer(phrases, seen, regions.mask, together)
-        answer = self.match(phrases, words, seen, regions)
+        answer = self.match(phrases, seen, regions)
         if self.colours is None:
             return answer
         asked = self.ask_colours(captions) @ colours.transpose(1, 2)
@@ -220,11 +217,8 @@ class GroundingNetwork(nn.Module):
             raise ValueError("thumbnails are needed, since colours are compared")
         return torch.cat([x, self.colours(thumbnails, regions.boxes, regions.mask)], -1)
 
-    def encode_phrases(self, captions: Captions) -> tuple[Tensor, Words]:
-        """`(batch, phrases, width)`: the greatest and the last state of a phrase's words, and their mean vector.
-
-        Beside it the states and vectors of all words.
-        """
+    def encode_phrases(self, captions: Captions) -> Tensor:
+        """`(batch, phrases, width)`: the greatest and the last state of a phrase's words, and their mean vector."""
         batch, count, length = captions.tokens.shape
         row = captions.caption + torch.arange(batch, device=captions.caption.device)[:, None] * count
         places = torch.arange(length, device=row.device)
@@ -247,7 +241,7 @@ class GroundingNetwork(nn.Module):
         final = states.gather(2, last[..., None, None].expand(-1, -1, 1, states.shape[-1])).squeeze(2)
         mean = (vectors * inside[..., None]).sum(2) / inside.sum(-1, keepdim=True).clamp(min=1)
         encoded: Tensor = self.phrase_norm(self.phrase(self.dropout(torch.cat([greatest, final, mean], -1))))
-        return encoded, Words(torch.cat([states, vectors], -1), inside)
+        return encoded
 
     def ask_colours(self, captions: Captions) -> Tensor:
         """What phrases ask of the colours of boxes, `(batch, phrases, colours)`."""
@@ -261,7 +255,7 @@ class GroundingNetwork(nn.Module):
         asked = self.colours.ask(captions.tokens, self.words(captions.tokens))
         return inside.flatten(2).to(asked.dtype) @ asked.flatten(1, 2)
 
-    def match(self, phrases: Tensor, words: Words, seen: Tensor, regions: Regions) -> Grounding:
+    def match(self, phrases: Tensor, seen: Tensor, regions: Regions) -> Grounding:
         """Scores: a dot product and a small network on each pair, which also moves the box."""
         phrases, seen_too = self.dropout(phrases), self.dropout(seen)
         scores = self.query(phrases) @ self.key(seen_too).transpose(1, 2) / math.sqrt(self.recipe.width)
@@ -269,7 +263,7 @@ class GroundingNetwork(nn.Module):
         added_region, product = self.pair_region(seen_too)[:, None].chunk(2, -1)
         hidden, chosen = added + added_region + scaled * product, None
         if self.comparison is not None:
-            values, chosen = self.comparison(phrases, words, seen_too, regions.boxes, regions.mask)
+            values, chosen = self.comparison(phrases, seen_too, regions.boxes, regions.mask)
             scores = scores + self.comparison.scores(phrases, values)
             hidden = hidden + self.comparison.features(phrases, values)
         pair = self.pair(F.relu(hidden)).float()

@@ -53,7 +53,7 @@ from deixis.training.placing import send
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import Evaluation, RunProtocol
 from deixis.training.runs import read_weights
-from deixis.training.task import Batches, Loss
+from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.training.tools.proposer_training import proposer_loss
 from deixis.vision.box_tensors import aligned_iou, pairwise_iou
 from deixis.vision.proposer import ProposerOutput
@@ -94,8 +94,6 @@ class GroundingLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Augmentation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Windows have sides from 1 − zoom to 1.15 of the picture's.
     zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.45
-    #: The same for pictures with expressions, which may become false where objects are cut; None: as the others.
-    zoom_expressed: Annotated[float, Meta(ge=0, lt=1)] | None = None
     colours: bool = True
     #: Proposals are moved and scaled by normal noise of so many times their size, and dropped with this chance.
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.08
@@ -118,10 +116,6 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
     #: Expressions of a picture that are made from its labelled boxes ("the dog on the left"), if its captions have no
     #: phrases; 0: none.
     expressions: Annotated[int, Meta(ge=0)] = 0
-    #: Captions of such a picture, at most, whose phrases name labelled objects.
-    spoken: Annotated[int, Meta(ge=0)] = 0
-    #: Phrases of a picture in one step, at most, those of the same captions; 0: all.
-    phrases: Annotated[int, Meta(ge=0)] = 0
     #: How often an epoch shows the pictures whose captions have phrases with boxes.
     repeats: Annotated[int, Meta(ge=1)] = 1
     #: Whether larger pictures become JPEG files of this quality first, as those of the bundle do; 0: they do not.
@@ -141,6 +135,7 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
 
 class GroundingKind(Kind[GroundingTraining]):
     recipe_type = GroundingTraining
+    distributed = True
 
     def features(self, recipe: GroundingTraining, run: Path | None = None) -> list[FeatureRecipe]:
         """None: it looks at the pictures themselves."""
@@ -158,8 +153,8 @@ class GroundingKind(Kind[GroundingTraining]):
         )
         side, words, validation = recipe.model.side, grounder.vocabulary, corpus.split("val")
         expressed, asked = (
-            expression_images(images, recipe.expressions, recipe.seed, spoken=spoken) if recipe.expressions else {}
-            for images, spoken in ((training, recipe.spoken), (validation, 0))
+            expression_images(images, recipe.expressions, recipe.seed) if recipe.expressions else {}
+            for images in (training, validation)
         )
         shown = [expressed[image.id].image if image.id in expressed else image for image in training]
         landmarks = {name: expressions.landmarks for name, expressions in expressed.items()}
@@ -177,7 +172,6 @@ class GroundingKind(Kind[GroundingTraining]):
             seed=recipe.seed,
             expressions=read(corpus, [expressions.image for expressions in asked.values()]) if asked else None,
             repeats={image.id: recipe.repeats for image in shown if image.id not in expressed},
-            phrases=recipe.phrases,
         )
         if skipped:
             print(skipped, file=sys.stderr)
@@ -230,7 +224,6 @@ class GroundingTask:
         seed: int,
         expressions: GroundingData | None = None,
         repeats: Mapping[str, int] | None = None,
-        phrases: int = 0,
     ) -> None:
         if not loss.phrases:
             # Thumbnails are all that is looked at.
@@ -240,9 +233,6 @@ class GroundingTask:
         self.weights, self.augmentation = loss, augmentation
         #: Expressions about pictures of the validation split.
         self.expressions = expressions
-        #: Pictures of which not everything has a box are those with labelled boxes.
-        self._expressed = ~training.background.all(1)
-        self._phrases = phrases
         again = [(repeats or {}).get(name, 1) for name in training.image_ids]
         #: The rows of the pictures that an epoch shows.
         self._epoch_rows = torch.arange(len(training)).repeat_interleave(torch.tensor(again))
@@ -273,25 +263,31 @@ class GroundingTask:
     def describe(self, batch: GroundingBatch) -> str:
         return ", ".join(self.training.image_ids[row] for row in batch.rows.tolist())
 
-    def loss(self, batch: GroundingBatch) -> Loss:
-        device = self.training.pictures.device
-        generator = torch.Generator(device).manual_seed(batch.seed)
-        device_rows, zoom, expressed_zoom = (
-            send(batch.rows, device),
-            self.augmentation.zoom,
-            self.augmentation.zoom_expressed,
-        )
-        by_picture = torch.where(self._expressed[device_rows], zoom if expressed_zoom is None else expressed_zoom, zoom)
-        views = random_views(len(batch.rows), by_picture, generator)
-        side = self.network.recipe.side if self.weights.phrases else self.network.recipe.side // SHRINK
-        pictures = view_pictures(self.training.pictures[device_rows], views, side)
+    def loss(self, batch: GroundingBatch, gather: Gather = compute_all) -> Loss:
+        data, network = self.training, self.network
+        generator = torch.Generator(data.pictures.device).manual_seed(batch.seed)
+        views = random_views(len(batch.rows), self.augmentation.zoom, generator)
+        colours = []
         if self.augmentation.colours:
-            pictures = recoloured(pictures, random_colours(len(pictures), generator))
+            colours.append(random_colours(len(batch.rows), generator).transpose(0, 1))
+
+        def windows(side: int, rows: Tensor, start: Tensor, sides: Tensor, flip: Tensor, *colours: Tensor) -> Tensor:
+            pictures = view_pictures(data.pictures[rows], Views(start, sides, flip), side)
+            for change in colours:
+                pictures = recoloured(pictures, change.transpose(0, 1))
+            return pictures.contiguous(memory_format=torch.channels_last)
+
+        def look(*given: Tensor) -> tuple[Tensor, ...]:
+            pictures = windows(network.recipe.side, *given)
+            return thumbnail(pictures), *network.proposer.backbone.pyramid(pictures)
+
+        seen = (send(batch.rows, data.pictures.device), *views, *colours)
         if not self.weights.phrases:
-            colours = self._colour_loss(batch.rows, views, pictures, generator)
-            return Loss(self.weights.colours * colours, {"colours": colours.detach()})
-        output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
-        return self.loss_of(batch.rows, views, output, pyramid, thumbnail(pictures), generator)
+            loss = self._colour_loss(batch.rows, views, windows(network.recipe.side // SHRINK, *seen), generator)
+            return Loss(self.weights.colours * loss, {"colours": loss.detach()})
+        thumbnails, *pyramid = gather(look, *seen)
+        output = network.proposer.read_pyramid(pyramid, network.recipe.side)
+        return self.loss_of(batch.rows, views, output, pyramid, thumbnails, generator)
 
     def loss_of(
         self,
@@ -304,7 +300,7 @@ class GroundingTask:
     ) -> Loss:
         """The loss of what the network saw in these views of the pictures of `rows`, which are on the CPU."""
         data, device_rows, how = self.training, send(rows, generator.device), self.augmentation
-        captions, gold, alike, landmark = self._asked(rows, views, generator)
+        captions, gold, alike, landmark = self._asked(rows, views)
         mirrored = views.flip[:, None, None] < 0
         captions = captions._replace(tokens=torch.where(mirrored, self._mirrored[captions.tokens], captions.tokens))
         # Drawn on the CPU: reading a number from a GPU would wait for all that is queued there.
@@ -339,29 +335,16 @@ class GroundingTask:
             total = total + self.weights.words * parts["words"]
         return Loss(total, {name: part.detach() for name, part in parts.items()})
 
-    def _asked(self, rows: Tensor, views: Views, generator: torch.Generator) -> tuple[Captions, Tensor, Tensor, Tensor]:
+    def _asked(self, rows: Tensor, views: Views) -> tuple[Captions, Tensor, Tensor, Tensor]:
         """The phrases that a step asks for, and `gold`, `alike` and `landmark` of `GroundingData` in the views."""
-        data, device_rows = self.training, send(rows, generator.device)
-        captions, gold, alike, landmark = (
-            data.part(rows),
-            data.gold[device_rows],
-            data.alike[device_rows],
-            data.landmark[device_rows],
-        )
-        if 0 < self._phrases < gold.shape[1]:
-            # Whole captions at random, until there are enough phrases.
-            drawn = torch.rand(captions.tokens.shape[:2], device=device_rows.device, generator=generator)
-            order = drawn.gather(1, captions.caption).masked_fill(captions.end <= captions.start, 2.0)
-            chosen = order.argsort(1)[:, : self._phrases]
-            spans = (field.gather(1, chosen) for field in (captions.caption, captions.start, captions.end))
-            captions = Captions(captions.tokens, *spans)
-            pictures = torch.arange(len(rows), device=device_rows.device)[:, None]
-            gold, alike, landmark = gold[pictures, chosen], alike[pictures, chosen], landmark[pictures, chosen]
+        data = self.training
+        device_rows = send(rows, data.gold.device)
+        gold, alike, landmark = data.gold[device_rows], data.alike[device_rows], data.landmark[device_rows]
         needed = landmark.amax(-1) > 0
         landmark, seen = view_boxes(landmark, views), view_boxes(gold, views)
         # "The dog nearest to the bench" says nothing where the bench is cut off.
         seen = torch.where((needed & (landmark.amax(-1) == 0))[..., None], 0.0, seen)
-        return captions, seen, view_boxes(alike.flatten(1, 2), views).reshape(alike.shape), landmark
+        return data.part(rows), seen, view_boxes(alike.flatten(1, 2), views).reshape(alike.shape), landmark
 
     def _colour_loss(self, rows: Tensor, views: Views, thumbnails: Tensor, generator: torch.Generator) -> Tensor:
         """Of phrases about one of the annotated boxes in these views."""
@@ -369,7 +352,7 @@ class GroundingTask:
         assert colours is not None
         boxes = view_boxes(data.boxes[device_rows], views)
         types = data.types[device_rows] & (boxes.amax(-1) > 0)[..., None]
-        captions, gold, _, _ = self._asked(rows, views, generator)
+        captions, gold, _, _ = self._asked(rows, views)
         overlap, objects = pairwise_iou(gold, boxes).max(-1)
         asks = colours.asks[captions.tokens]
         asks = asks.gather(1, captions.caption[..., None].expand(-1, -1, asks.shape[-1]))

@@ -237,12 +237,8 @@ class PictureTask:
     def _augmentation(self, batch: PictureBatch) -> tuple[Views, Tensor, torch.Generator]:
         """Windows and colours `(images, 3, 1, 1, 1)` of the batch's pictures, and what draws everything else."""
         generator = torch.Generator(self.device).manual_seed(batch.seed)
-        views = random_views(len(batch.images), self._zoom(batch), generator)
+        views = random_views(len(batch.images), self.recipe.sampler.zoom, generator)
         return views, random_colours(len(batch.images), generator).transpose(0, 1), generator
-
-    def _zoom(self, batch: PictureBatch) -> float | Tensor:
-        """How far windows zoom in: of all pictures, or of each."""
-        return self.recipe.sampler.zoom
 
     def _windows(self, rows: Tensor, start: Tensor, sides: Tensor, flip: Tensor, colours: Tensor) -> Tensor:
         """What the tower sees of the pictures in these rows of the data."""
@@ -251,13 +247,9 @@ class PictureTask:
 
     def _embed(self, maps: Tensor) -> tuple[Tensor, Tensor | None]:
         """Embeddings of pictures, given as maps of the backbone, and of their cells where these count."""
-        cells = None if self.module.fine_loss is None else self._embed_cells(maps)
-        return F.normalize(self.module.tower.pooled(maps).float()), cells
-
-    def _embed_cells(self, maps: Tensor) -> Tensor:
         tower = self.module.tower
-        cells = tower.embed_cells(maps)
-        return tower.few_cells(cells) if self.recipe.model.few_cells else cells
+        cells = None if self.module.fine_loss is None else tower.embed_cells(maps)
+        return F.normalize(tower.pooled(maps).float()), cells
 
     def _read_captions(
         self, batch: PictureBatch, views: Views, generator: torch.Generator, gather: Gather
@@ -318,7 +310,7 @@ class PictureTask:
         whole = images @ texts.T
         if module.fine_loss is None:
             return retrieval_figures(whole, data.image_of)
-        cells = torch.cat([self._embed_cells(part) for part in maps])
+        cells = torch.cat([module.tower.embed_cells(part) for part in maps])
         fine = torch.cat([best_cells(cells, module.texts.with_words(part)[1]) for part in parts], 1)
         return {
             **retrieval_figures(whole + fine, data.image_of),

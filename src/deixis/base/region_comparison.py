@@ -1,9 +1,8 @@
 """Where a region is relative to others that a phrase speaks of: "the dog on the left", "the one nearest to the bench".
 
-A phrase chooses regions twice by attention: things of its own name (the dogs), and a landmark (the bench). Each choice
-may read words of its own, since one vector of the whole phrase blurs its two nouns. Each region is then compared with
-the chosen ones by centre, size and distance, and the phrase weighs the comparisons. Beyond the papers; a part of
-`deixis.base.grounding_network`.
+A phrase chooses regions twice by attention: things of its own name (the dogs), and a landmark (the bench). Each region
+is then compared with the chosen ones by centre, size and distance, and the phrase weighs the comparisons. Beyond the
+papers; a part of `deixis.base.grounding_network`.
 """
 
 from __future__ import annotations
@@ -31,40 +30,12 @@ class Compared(NamedTuple):
     chosen: Tensor  # (batch, phrases, CHOICES, regions)
 
 
-class Words(NamedTuple):
-    """What was read at each word of the captions of phrases."""
-
-    states: Tensor  # (batch, phrases, words, word_states)
-    inside: Tensor  # (batch, phrases, words): whether the word is in the phrase
-
-
-class _WordQueries(nn.Module):
-    """What each choice reads of the words that it attends to: `(batch, phrases, CHOICES, width)`."""
-
-    def __init__(self, word_states: int, width: int) -> None:
-        super().__init__()
-        self.attend, self.read = nn.Linear(word_states, CHOICES), nn.Linear(word_states, width)
-        #: Logarithms of factors by which the choices are sharper than the words say.
-        self.sharpness = nn.Parameter(torch.zeros(CHOICES))
-        # Nothing is added at first.
-        nn.init.zeros_(self.read.weight)
-        nn.init.zeros_(self.read.bias)
-
-    def forward(self, words: Words) -> Tensor:
-        # A finite number keeps padding, which has no word, from being NaN.
-        attended = self.attend(words.states).float().masked_fill(~words.inside[..., None], -1e4).softmax(2)
-        read: Tensor = self.read(attended.to(words.states.dtype).transpose(2, 3) @ words.states)
-        return read * self.sharpness.exp()[:, None]
-
-
 class Comparison(nn.Module):
     """Scores and features of regions by comparison with regions that phrases choose."""
 
-    def __init__(self, width: int, word_states: int = 0) -> None:
-        """`word_states`: the width of what choices read of each word; 0: they read the whole phrase alone."""
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.query, self.key = nn.Linear(width, CHOICES * width), nn.Linear(width, width)
-        self.words = _WordQueries(word_states, width) if word_states else None
         self.weigh = nn.Linear(width, COMPARISONS)
         self.scale = nn.Linear(width, width)
         self.hidden = nn.Linear(COMPARISONS, width)
@@ -73,13 +44,11 @@ class Comparison(nn.Module):
             nn.init.zeros_(part.weight)
             nn.init.zeros_(part.bias)
 
-    def forward(self, phrases: Tensor, words: Words, seen: Tensor, boxes: Tensor, mask: Tensor | None) -> Compared:
+    def forward(self, phrases: Tensor, seen: Tensor, boxes: Tensor, mask: Tensor | None) -> Compared:
         """`phrases` and `seen` `(batch, …, width)`, `boxes` `(batch, regions, 4)`, `mask` as in `Regions`."""
         batch, count, width = phrases.shape
-        query = self.query(phrases).reshape(batch, count, CHOICES, width)
-        if self.words is not None:
-            query = query + self.words(words)
-        logits = (query.flatten(1, 2) @ self.key(seen).transpose(1, 2)).float() / math.sqrt(width)
+        query = self.query(phrases).reshape(batch, count * CHOICES, width)
+        logits = (query @ self.key(seen).transpose(1, 2)).float() / math.sqrt(width)
         if mask is not None:
             logits = logits.masked_fill(~mask, -math.inf)
         chosen = logits.log_softmax(-1)

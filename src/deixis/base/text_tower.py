@@ -21,8 +21,6 @@ class TowerRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queries: Annotated[int, Meta(ge=1, le=64)] = 4
     #: Numbers of the embeddings of the map's cells and of words, whose best matches count beside the whole; 0: none.
     fine: Annotated[int, Meta(ge=0, le=1024)] = 0
-    #: Whether training compares words with the few cells that search keeps, which are means of neighbours, or with all.
-    few_cells: bool = False
     #: Of the words' best matches beside the whole, once it is trained; in training they count as much.
     word_weight: Annotated[float, Meta(gt=0, le=100)] = 1.0
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.1

@@ -53,14 +53,13 @@ def twin_data(images: Sequence[Image], text: TextFeatures, device: torch.device,
 
 
 def draw_twins(
-    data: TwinData, captions: Rows, owners: Rows, count: int, roles: float, random: np.random.Generator
+    data: TwinData, captions: Rows, owners: Rows, count: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     """`(≤ count, 3)`: place of a picture, row of its caption, row of a false one; rare kinds are drawn more often.
 
     Args:
         captions: rows of the captions of a batch.
         owners: the place of each one's picture.
-        roles: the share of exchanged roles to begin with, if the captions have so many; the rest are of all kinds.
     """
     false, lengths = concatenated_ranges(data.starts[captions], data.starts[captions + 1])
     caption = np.repeat(np.arange(len(captions)), lengths)
@@ -69,8 +68,6 @@ def draw_twins(
     # several false ones is not drawn more often.
     weights = 1 / np.sqrt(frequency[data.kind[false]]) / lengths[caption]
     keys = -np.log(random.random(len(false))) / weights
-    role_rows = np.flatnonzero(data.kind[false] == KINDS.index("role"))
-    keys[random.permutation(role_rows)[: round(roles * count)]] = 0
     chosen = np.argsort(keys)[:count]
     return np.stack([owners[caption[chosen]], captions[caption[chosen]], false[chosen]], 1).reshape(-1, 3)
 

@@ -14,6 +14,7 @@ from deixis.errors import DeixisError
 if TYPE_CHECKING:
     from PIL import Image as Pillow
 
+    from deixis.adapters.changed_sentences import Changed
     from deixis.cli.explanation import Explanation, Order
     from deixis.model import Box, Concept, Model
     from deixis.vision.drawing.pages import Finding
@@ -79,11 +80,12 @@ def explain(
     chases a gazelle", "a gazelle chases a cheetah"). A parser makes that sentence, or you give one with --against.
 
     Colours, numbers and attributes: the score of the sentence is compared with that of the same sentence with another
-    one ("a red bus", "a yellow bus"), or with two of them exchanged.
+    one ("a red bus", "a yellow bus"; of other colours the one that fits best), or with two of them exchanged.
 
     Example: deixis explain savanna.jpg "A cheetah chases a gazelle." --model runs/cnp-ctx-gen
     """
-    from deixis.cli.explanation import Explanation, asked_concepts, changed_sentences
+    from deixis.adapters.changed_sentences import changed_sentences
+    from deixis.cli.explanation import Explanation, asked_concepts
     from deixis.cli.output import busy, print_json
     from deixis.loading import CONCEPTS, load_model
     from deixis.text.tokens import tokens_of
@@ -167,6 +169,10 @@ def _findings(explanation: Explanation) -> list[Finding]:
     return findings
 
 
+def _better(change: Changed) -> str:
+    return change.became if change.clearly_better else change.word if change.supported else "hard to say"
+
+
 def _draw(picture: Pillow.Image, findings: list[Finding], title: str, out: Path) -> None:
     from deixis.vision.drawing.pages import draw_findings
 
@@ -191,10 +197,7 @@ def _print(explanation: Explanation) -> None:
     if explanation.other_words:
         typer.echo(f"Words that are not concepts of this model: {', '.join(explanation.other_words)}")
     if explanation.changes:
-        rows = [
-            [change.kind, change.word, change.became, change.word if change.supported else change.became]
-            for change in explanation.changes
-        ]
+        rows = [[change.kind, change.word, change.became, _better(change)] for change in explanation.changes]
         print_table("With one thing changed", ["kind", "in the sentence", "instead", "fits the picture better"], rows)
     if (order := explanation.order) is None:
         typer.echo(f"Order: {explanation.no_order}")

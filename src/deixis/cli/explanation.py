@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-import numpy as np
 
+from deixis.adapters.changed_sentences import Changed
 from deixis.adapters.phrase_bank import LITTLE
 from deixis.model import Concept, ImageInput, Model, Tokens
-from deixis.text.false_captions import Kind, false_captions
 from deixis.text.tokens import has_content
 
 #: Scores closer than this are equal: sums in another order differ by rounding.
@@ -44,17 +43,6 @@ class Order(msgspec.Struct, frozen=True):
     leads: bool
 
 
-class Changed(msgspec.Struct, frozen=True):
-    """A sentence with one thing changed, its score, and whether the sentence itself scores higher."""
-
-    kind: Kind
-    word: str
-    became: str
-    sentence: str
-    score: float
-    supported: bool
-
-
 class Explanation(msgspec.Struct, frozen=True):
     """`other_words`: content words that are not concepts of the model; `order` is None if `no_order` says why.
 
@@ -80,20 +68,6 @@ def asked_concepts(model: Model, image: ImageInput, tokens: Tokens) -> tuple[lis
         asked.setdefault(concept.concept, AskedConcept(concept.word, plain, concept.confidence >= SUPPORTED))
     others = [token for token in tokens if token not in known and token not in LITTLE and has_content(token)]
     return list(asked.values()), list(dict.fromkeys(others))
-
-
-def changed_sentences(model: Model, image: ImageInput, tokens: Tokens) -> list[Changed]:
-    """The sentence against others with one thing changed (`deixis.text.false_captions`)."""
-    changes = false_captions(tuple(tokens), [], np.random.default_rng(0))
-    if not changes or "score" not in model.abilities:
-        return []
-    given_score, *scores = (
-        float(score) for score in model.score_texts(image, [tokens, *(change.tokens for change in changes)])
-    )
-    return [
-        Changed(change.kind, change.before, change.after, " ".join(change.tokens), score, given_score > score)
-        for change, score in zip(changes, scores, strict=True)
-    ]
 
 
 def order_of(scores: Iterable[float], exchanged: Tokens) -> Order:

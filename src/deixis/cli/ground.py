@@ -37,10 +37,14 @@ def ground(
     box per thing found: `boxes` in --json, where `box` covers the whole phrase. Exit code 1 if no phrase is in any
     picture.
 
+    "Fits better" names the sentence with another colour, number or attribute, or with two roles exchanged, if that fits
+    the picture clearly better.
+
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """
     targets = drawing_targets(images, out, force)
     from deixis.adapters.bundles import DEFAULT
+    from deixis.adapters.changed_sentences import fits_better
     from deixis.cli.output import busy, print_json_line, print_table
     from deixis.loading import load_model
     from deixis.text.phrase_finding import find_phrases
@@ -60,17 +64,22 @@ def ground(
         except InputError as fault:
             faults.append(" ".join(str(fault).split()))
             continue
-        groundings = opened.ground(picture, sentence)
+        looked = opened.look(picture)
+        groundings = opened.ground(looked, sentence)
+        better = fits_better(opened, looked, sentence)
         any_there |= any(grounding.is_there for grounding in groundings)
         if target is not None:
             from deixis.figures.grounding_drawing import draw_grounded
 
-            write_drawing(draw_grounded(picture, sentence, groundings), target)
+            write_drawing(draw_grounded(picture, sentence, groundings, better), target)
         if as_json:
             size = {"width": picture.width, "height": picture.height}
-            print_json_line({"picture": shown(os.fsencode(image)), **size, "sentence": sentence, "phrases": groundings})
+            fields = {"sentence": sentence, "phrases": groundings, "fits_better": better}
+            print_json_line({"picture": shown(os.fsencode(image)), **size, **fields})
             continue
         print_table(shown(os.fsencode(image)), ["phrase", "there", "box", "place"], map(_row, groundings))
+        if better:
+            typer.echo(f"Fits better: {', '.join(better)}")
         if any(not grounding.presence_percent for grounding in groundings):
             typer.echo(
                 "deixis: ?: no estimate; the model has never read some of these words, or is not calibrated", err=True

@@ -319,6 +319,7 @@ class Drawn(NamedTuple):
 
     drawing: bytes
     why: list[Grounding]
+    fits_better: list[str]
 
 
 def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
@@ -337,11 +338,11 @@ def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
         grounder = grounding_model(engine.model)
     query, drawn = parse_query(answer.query), []
     for number, hit in enumerate(track(hits, "Drawing", len(hits)), start=1):
-        reasons, page = explained(grounder, query, hit.path)
+        reasons, better, page = explained(grounder, query, hit.path)
         stem = os.path.splitext(os.path.basename(hit.path))[0].decode(errors="replace")
         target = folder / f"{number:03}-{''.join(sign if sign.isalnum() else '_' for sign in stem)[:60]}.png"
         write_drawing(page, target)
-        drawn.append(Drawn(os.fsencode(target), reasons))
+        drawn.append(Drawn(os.fsencode(target), reasons, better))
     return drawn
 
 
@@ -365,7 +366,7 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
     if options.as_json:
         record = answer.as_data()
         for hit, drawing in zip((hit for hit in record["hits"] if hit["relevant"]), drawn or (), strict=False):
-            hit.update(why=drawing.why, drawing=shown(drawing.drawing))
+            hit.update(why=drawing.why, fits_better=drawing.fits_better, drawing=shown(drawing.drawing))
         print_json(record)
         return
     _print_unknown(answer)
@@ -378,12 +379,16 @@ def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Draw
     separated = answer.absent
     # Where nothing matches, a few are enough, unless more were asked for.
     few = answer.absent and options.count == SHOWN
+    matches = (hit for hit in answer.hits if hit.relevant)
+    better = {hit.path: drawing.fits_better for hit, drawing in zip(matches, drawn or (), strict=False)}
     for hit in answer.hits[:CLOSEST] if few else answer.hits:
         if not hit.relevant and not separated:
             typer.echo("Less likely:")
             separated = True
         # Rounded down: what is no match is not shown as 0.50.
         typer.echo(f"{math.floor(100 * hit.score) / 100:6.2f}  {printable(shown(hit.path))}")
+        if better.get(hit.path):
+            typer.echo(f"        fits better: {', '.join(better[hit.path])}")
     _print_more(answer)
 
 

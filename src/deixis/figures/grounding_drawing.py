@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from PIL.Image import Image as Picture
 
+from deixis.adapters.changed_sentences import fits_better
 from deixis.corpus import Box
 from deixis.loading import load_model
 from deixis.model import Grounding, Model
@@ -17,8 +19,22 @@ from deixis.vision.drawing.pages import Part, draw_alignment
 from deixis.vision.picture_files import read_picture_file
 
 
-def draw_grounded(picture: Picture, sentence: str, groundings: Sequence[Grounding]) -> Picture:
-    """A page; at each box, how likely its phrase is there. Phrases that are probably not there are only listed."""
+class Explained(NamedTuple):
+    """Why a picture was found: the boxes of the query's phrases, what fits the picture better, and a drawing."""
+
+    groundings: list[Grounding]
+    fits_better: list[str]
+    drawing: Picture
+
+
+def draw_grounded(
+    picture: Picture, sentence: str, groundings: Sequence[Grounding], better: Sequence[str] = ()
+) -> Picture:
+    """A page; at each box, how likely its phrase is there. Phrases that are probably not there are only listed.
+
+    Args:
+        better: sentences that fit the picture better.
+    """
     tokens = tokenize(sentence)
     starts, ends = zip(*token_places(sentence, tokens), strict=True)
     parts = [
@@ -33,8 +49,9 @@ def draw_grounded(picture: Picture, sentence: str, groundings: Sequence[Groundin
         if phrase.is_there
     ]
     absent = [f"{phrase.phrase} ({_percent(phrase)})" for phrase in groundings if not phrase.is_there]
-    note = f"Probably not in the picture: {', '.join(absent)}" if absent else ""
-    return draw_alignment(picture, tokens, parts, note)
+    notes = [f"Probably not in the picture: {', '.join(absent)}"] if absent else []
+    notes += [f"Fits better: {', '.join(better)}"] if better else []
+    return draw_alignment(picture, tokens, parts, ". ".join(notes))
 
 
 def _percent(grounding: Grounding) -> str:
@@ -46,8 +63,9 @@ def grounding_model(model: Model) -> Model:
     return model if "ground" in model.abilities else load_model()
 
 
-def explained(model: Model, query: Query, path: bytes) -> tuple[list[Grounding], Picture]:
-    """Why a picture was found: the boxes of the query's phrases, and a drawing of them."""
+def explained(model: Model, query: Query, path: bytes) -> Explained:
+    """Look for the phrases of a query in a picture."""
     picture, sentence = read_picture_file(os.fsdecode(path)), ", ".join(query.phrases)
-    groundings = model.ground(picture, sentence)
-    return groundings, draw_grounded(picture, sentence, groundings)
+    looked = model.look(picture)
+    groundings, better = model.ground(looked, sentence), fits_better(model, looked, sentence)
+    return Explained(groundings, better, draw_grounded(picture, sentence, groundings, better))

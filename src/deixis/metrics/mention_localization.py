@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from deixis.corpus import Corpus, Image
 from deixis.metrics.localization import PhraseFinder, evaluate_localization
 from deixis.metrics.protocols import mention_localizer
@@ -29,6 +32,9 @@ def mention_localization(
 ) -> Result:
     """The result of one split: `localization`, with recalls and upper bound overall, by type and by phrase.
 
+    Text-blind baselines beside it are the whole image and, of a model that makes proposals of its own, the largest
+    proposal and the proposals in their own order.
+
     Args:
         model: trained on annotated boxes, backbone and proposals included; the result says so.
         corpus: with pictures.
@@ -47,7 +53,10 @@ def mention_localization(
     if find_phrases is not None:
         parameters = {"phrases": "found in the caption; others are missed", **(parameters or {})}
         counts["not_found"] = localized.not_found
-    blind = text_blind_localizations(images, lambda image: _size(corpus, image))
+    proposals = _proposals(model, corpus, images)
+    blind = text_blind_localizations(
+        images, lambda image: _size(corpus, image), None if proposals is None else lambda image: proposals[image.id]
+    )
     return make_result(
         Protocol("phrase localization", TIES, {"boxes": "merged", "iou": 0.5, **(parameters or {})}),
         {"localization": {**localized.as_dict(), **baseline_figures(blind)}},
@@ -64,6 +73,19 @@ def mention_localization(
         ),
         **fields,
     )
+
+
+def _proposals(model: Model, corpus: Corpus, images: Iterable[Image]) -> dict[str, NDArray[Any]] | None:
+    """The proposals of each image in the pixels of its boxes; None if the model makes none of its own."""
+    proposals = {}
+    for image in images:
+        picture = read_picture(corpus, image)
+        boxes = model.proposals(picture)
+        if boxes is None:
+            return None
+        scale = np.divide((image.width or picture.width, image.height or picture.height), picture.size)
+        proposals[image.id] = boxes * np.tile(scale, 2)
+    return proposals
 
 
 def _size(corpus: Corpus, image: Image) -> tuple[float, float]:

@@ -9,7 +9,8 @@ Four kinds are made, by word lists alone:
   dress", "a black dog chases a brown dog"), or two people or animals of whom one does something to the other ("a man
   carries a child") or has something of its own ("a man in a red shirt and a woman").
 
-`deixis.base` learns from them; `deixis.metrics.caption_twins` measures with them.
+`deixis.base` learns from them; `deixis.metrics.caption_twins` measures with them; `deixis.adapters.changed_sentences`
+asks whether one fits a picture better than what somebody searched for.
 """
 
 from __future__ import annotations
@@ -201,23 +202,51 @@ def false_captions(
     ]
 
 
+def every_change(tokens: Tokens) -> list[FalseCaption]:
+    """What a sentence becomes by one change, where nothing else is known of the picture.
+
+    Every other colour in each place; otherwise as `false_captions`, which draws one.
+    """
+    others = _other_colours(set(tokens))
+    colours = [
+        FalseCaption("colour", _with_word(tokens, index, colour), tokens[index], colour)
+        for index in _coloured(tokens)
+        for colour in others
+    ]
+    rest = false_captions(tokens, [], np.random.default_rng(0))
+    return colours + [change for change in rest if change.kind != "colour"]
+
+
 def _colours(
     tokens: Tokens, mentioned: set[str], random: np.random.Generator, counts: ColourCounts
 ) -> Iterator[FalseCaption]:
+    allowed = _other_colours(mentioned)
+    if not allowed:
+        return
+    for index in _coloured(tokens):
+        known = counts.get(tokens[index + 1], {})
+        shares = np.array([known.get(colour, 0) + _COLOUR_SHARES[colour] / 100 for colour in allowed])
+        new = allowed[random.choice(len(allowed), p=shares / shares.sum())]
+        yield FalseCaption("colour", _with_word(tokens, index, new), tokens[index], new)
+
+
+def _coloured(tokens: Tokens) -> list[int]:
+    """The places of colours that belong to a noun and stand alone."""
+    return [
+        index
+        for index, token in enumerate(tokens)
+        if token in _GROUP and _before_noun(tokens, index) and not _of_two_colours(tokens, index)
+    ]
+
+
+def _other_colours(mentioned: set[str]) -> list[str]:
+    """The colours that are not mentioned and not confused with any that is."""
     groups = {_GROUP[word] for word in mentioned if word in _GROUP}
-    allowed = [
+    return [
         colour
         for colour in _COLOUR_SHARES
         if colour not in groups and not any(frozenset((colour, group)) in SIMILAR for group in groups)
     ]
-    if not allowed:
-        return
-    for index, token in enumerate(tokens):
-        if token in _GROUP and _before_noun(tokens, index) and not _of_two_colours(tokens, index):
-            known = counts.get(tokens[index + 1], {})
-            shares = np.array([known.get(colour, 0) + _COLOUR_SHARES[colour] / 100 for colour in allowed])
-            new = allowed[random.choice(len(allowed), p=shares / shares.sum())]
-            yield FalseCaption("colour", _with_word(tokens, index, new), token, new)
 
 
 def _numbers(tokens: Tokens, mentioned: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:

@@ -82,6 +82,8 @@ class Grounding(msgspec.Struct, frozen=True):
     width: int
     height: int
     phrases: list[Grounded]
+    #: The text with another colour, number or attribute, or with two roles exchanged, where that fits clearly better.
+    fits_better: list[str]
 
 
 class Caption(msgspec.Struct, frozen=True):

@@ -189,7 +189,7 @@ async def _indexed(state: SearchState, key: str) -> tuple[tuple[int, int], Calla
 async def _grounding(
     state: SearchState, key: str, load: Callable[[], Picture], text: str, width: int, height: int
 ) -> Response:
-    groundings = await answer_of(state.sight.ground(key, load, text))
+    grounded = await answer_of(state.sight.ground(key, load, text))
     phrases = [
         Grounded(
             grounding.phrase,
@@ -200,9 +200,9 @@ async def _grounding(
             grounding.score,
             grounding.presence,
         )
-        for grounding in groundings
+        for grounding in grounded.phrases
     ]
-    return reply(Grounding(text, width, height, phrases))
+    return reply(Grounding(text, width, height, phrases, list(grounded.fits_better)))
 
 
 async def _description(state: SearchState, key: str, load: Callable[[], Picture]) -> Response:

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from deixis.adapters.changed_sentences import fits_better
 from deixis.errors import DeixisError
 from deixis.model import Description, Grounding, Model
 from deixis.web.search_desk import Busy
@@ -37,6 +38,13 @@ class Captioned(NamedTuple):
     phrases: Sequence[Grounding]
 
 
+class Grounded(NamedTuple):
+    """The phrases of a sentence in a picture, and the sentence with one thing changed, where that fits better."""
+
+    phrases: Sequence[Grounding]
+    fits_better: Sequence[str]
+
+
 class Unable(DeixisError):
     """No model that could do it was given to the server."""
 
@@ -59,13 +67,14 @@ class Sight:
     def can_describe(self) -> bool:
         return "describe" in self._model.abilities
 
-    def ground(self, key: str, load: Callable[[], Picture], sentence: str) -> Future[Sequence[Grounding]]:
+    def ground(self, key: str, load: Callable[[], Picture], sentence: str) -> Future[Grounded]:
         """Ground the phrases of a sentence; `load` decodes the picture where it is not known yet."""
         if not self.can_ground:
             raise Unable("this server has no model that points at phrases")
-        return self._submit(
-            lambda: self._model.ground(self._looked.get(key, lambda: self._model.look(load())), sentence)
-        )
+        return self._submit(lambda: self._ground(self._looked.get(key, lambda: self._model.look(load())), sentence))
+
+    def _ground(self, looked: Any, sentence: str) -> Grounded:
+        return Grounded(self._model.ground(looked, sentence), fits_better(self._model, looked, sentence))
 
     def describe(self, key: str, load: Callable[[], Picture]) -> Future[Captioned]:
         """Captions of a picture, and, where the model can ground, their phrases in it."""

@@ -10,6 +10,7 @@ const colours = palette.split(" ").map((pair) => pair.split("/"));
 const marks = document.getElementById("marks");
 const sentence = document.getElementById("sentence");
 const said = document.getElementById("said");
+const better = document.getElementById("better");
 /** The list that the picture was opened from. */
 const list = new List(listParameters(location.search));
 const words = list.parameters.get("q") ?? "";
@@ -91,11 +92,18 @@ function tellPhrases(text, phrases) {
   said.replaceChildren(...parts);
 }
 
+/** Sentences with one thing changed that fit the picture better, such as another colour. */
+function tellBetter(sentences) {
+  const buttons = sentences.flatMap((each) => [" ", make("button", { type: "button", onclick: () => say(each) }, each)]);
+  better.replaceChildren(...(buttons.length ? ["Fits better:", ...buttons] : []));
+}
+
 const point = unhurried(async (signal) => {
   const text = sentence.value.trim();
   if (!text) {
     draw([], 1, 1);
     said.textContent = "";
+    tellBetter([]);
     return;
   }
   if (!said.textContent) said.textContent = "Looking …";
@@ -104,10 +112,12 @@ const point = unhurried(async (signal) => {
     const boxes = found.phrases.flatMap((each, number) => (isThere(each) ? each.boxes.map((box) => [box, each.phrase, number]) : []));
     draw(boxes, found.width, found.height);
     tellPhrases(text, found.phrases);
+    tellBetter(found.fits_better);
   } catch (problem) {
     if (signal.aborted) throw problem;
     draw([], 1, 1);
     said.textContent = problem.message;
+    tellBetter([]);
   }
 }, 200);
 
