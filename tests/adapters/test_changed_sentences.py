@@ -9,19 +9,22 @@ import numpy as np
 import pytest
 
 from deixis.adapters.changed_sentences import CLEAR, changed_sentences, fits_better
-from deixis.model import Model, Text
+from deixis.model import Grounding, Model, Text
 
 
 class Reader(Model):
     """Scores a text by the worth of its words."""
 
-    lacks = frozenset({"embed_images", "embed_texts", "localize", "ground", "describe", "concepts"})
+    lacks = frozenset({"embed_images", "embed_texts", "describe", "concepts"})
 
-    def __init__(self, **worth: float) -> None:
-        self.worth = worth
+    def __init__(self, there: float = 1.0, **worth: float) -> None:
+        self.there, self.worth = there, worth
 
     def score(self, images: Sequence[Any], texts: Sequence[Text]) -> Any:
         return np.array([[sum(self.worth.get(word, 0.0) for word in text) for text in texts] for _ in images])
+
+    def ground(self, image: Any, phrases: str | Sequence[Text]) -> list[Grounding]:
+        return [Grounding(str(phrases), 0, len(phrases), (0.0, 0.0, 1.0, 1.0), 1.0, presence=self.there)]
 
 
 def test_of_all_other_colours_the_best_is_named_if_it_is_clearly_better() -> None:
@@ -34,6 +37,11 @@ def test_of_all_other_colours_the_best_is_named_if_it_is_clearly_better() -> Non
     assert change.clearly_better
     assert fits_better(reader, None, "A red bus.") == ["a yellow bus"]
     assert fits_better(Reader(red=0.9, yellow=0.5), None, "a red bus") == []
+
+
+def test_nothing_is_said_of_what_is_not_there() -> None:
+    assert fits_better(Reader(there=0.5, red=0.1, yellow=0.5), None, "a red bus") == ["a yellow bus"]
+    assert fits_better(Reader(there=0.4, red=0.1, yellow=0.5), None, "a red bus") == []
 
 
 def test_a_difference_counts_for_less_in_a_short_text() -> None:

@@ -4,12 +4,14 @@ The grounding network reads such a phrase as a whole, and rarely knows which of 
 both things by themselves ("the person", "the bench"), and the score of each region falls with the distance that it is
 expected to have from the other thing, or rises for "far from".
 
-In a sentence only superlatives count, which ask for one of several: "a man next to a bench" mostly speaks of the only
-man. The weight was chosen on validation pictures (results/choices/distances.json).
+The distance is that of the boxes' centres, as in the expressions that measure it (`deixis.text.expressions`). In a
+sentence only superlatives count, which ask for one of several: "a man next to a bench" mostly speaks of the only man.
+The weight was chosen on validation pictures (results/choices/distances.json).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +29,8 @@ WEIGHT = 12.0
 SHARPNESS = 1.5
 _SUPERLATIVES = {"nearest to": -1, "closest to": -1, "farthest from": 1, "furthest from": 1}
 _RELATIONS = _SUPERLATIVES | {"next to": -1, "near": -1, "beside": -1, "by": -1, "far from": 1, "away from": 1}
+#: How words end after which "by" names who does something.
+_PARTICIPLE = re.compile(r"(ed|en|wn|ade|one)$")
 
 
 class Distance(NamedTuple):
@@ -54,6 +58,9 @@ def distance_in(phrase: Tokens) -> Distance | None:
             if " ".join(words[place:after]) != relation:
                 continue
             thing, landmark = words[mention.start : place], words[after : mention.end]
+            if "not" in thing or (relation == "by" and _PARTICIPLE.search(thing[-1])):
+                # "The dog not near the ball", "a boy chased by a dog"
+                continue
             if not landmark and relation in _SUPERLATIVES:
                 landmark = _first_phrase(words[after:])
             if any(map(has_content, thing)) and any(map(has_content, landmark)):

@@ -23,6 +23,7 @@ from deixis.adapters.search_model import Bytes, Pictures, scores
 from deixis.adapters.sentence_comparison import certainty_of_places
 from deixis.errors import InputError
 from deixis.model import Description, Grounding, ImageInput, Localized, Text, Tokens
+from deixis.text.phrase_finding import without_side
 from deixis.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class BundleModel(OnnxModel):
             raise self.cannot("ground")
         regions, embedded = self._regions(image)
         grounded = self._grounder.ground(regions, phrases)
-        chances = presence(self, embedded, [grounding.phrase for grounding in grounded])
+        chances = presence(self, embedded, [without_side(grounding.phrase) for grounding in grounded])
         return [
             msgspec.structs.replace(grounding, presence=chance)
             for grounding, chance in zip(grounded, chances, strict=True)

@@ -25,7 +25,57 @@ def find_phrases(sentence: str) -> list[tuple[int, int]]:
         raise DeixisError(f"the sentence {sentence[:80]!r} has no words")
     if len(tokens) > LONGEST:
         raise DeixisError(f"the sentence has {len(tokens):,} words; up to {LONGEST} are read")
-    return phrases_in(tokens) or [trimmed(tokens, sentence)]
+    return with_sides(tokens, phrases_in(tokens)) or [trimmed(tokens, sentence)]
+
+
+#: Sides of a picture, and what may stand before and after them.
+SIDES = {"left", "right", "top", "bottom", "middle", "center", "centre"}
+_BEFORE, _AFTER, _PICTURE = {"on", "at", "in", "to"}, {"of", "in"}, {"picture", "image", "photo"}
+
+
+def with_sides(tokens: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Phrases together with the side of the picture that follows them, which says which of several things is meant.
+
+    >>> with_sides("the dog on the left bites the dog on the left leg".split(), [(0, 2), (3, 5), (6, 8), (9, 12)])
+    [(0, 5), (6, 8), (9, 12)]
+    """
+    words = [token.lower() for token in tokens]
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and end <= joined[-1][1]:
+            continue
+        after = _after_side(words, end)
+        if any(other_start < after < other_end for other_start, other_end in spans):
+            # "On the left leg"
+            after = end
+        joined.append((start, after))
+    return joined
+
+
+def without_side(phrase: str) -> str:
+    """A phrase without the side of the picture that it ends with.
+
+    >>> without_side("the dog on the far left")
+    'the dog'
+    """
+    words = phrase.split()
+    lower = phrase.lower().split()
+    ends = (end for end in range(1, len(words)) if _after_side(lower, end) == len(words))
+    return " ".join(words[: next(ends, len(words))])
+
+
+def _after_side(words: Sequence[str], end: int) -> int:
+    """Where "on the left" ends, if that begins at `end`; otherwise `end`."""
+    if not (_BEFORE.intersection(words[end : end + 1]) and words[end + 1 : end + 2] == ["the"]):
+        return end
+    side = end + 3 if words[end + 2 : end + 3] == ["far"] else end + 2
+    if not SIDES.intersection(words[side : side + 1]):
+        return end
+    after = side + 2 if words[side + 1 : side + 2] == ["side"] else side + 1
+    if _AFTER.intersection(words[after : after + 1]) and _PICTURE.intersection(words[after + 2 : after + 3]):
+        return after + 3
+    # "On the left of the car" is no side of the picture.
+    return end if words[after : after + 1] == ["of"] else after
 
 
 def phrases_in(tokens: Sequence[str]) -> list[tuple[int, int]]:
