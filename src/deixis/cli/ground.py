@@ -80,9 +80,12 @@ def ground(
         print_table(shown(os.fsencode(image)), ["phrase", "there", "box", "place"], map(_row, groundings))
         if better:
             typer.echo(f"Fits better: {', '.join(better)}")
-        if any(not grounding.presence_percent for grounding in groundings):
+        if unsure := [grounding.phrase for grounding in groundings if not grounding.presence_percent]:
+            asked = ", ".join(f'"{phrase}"' for phrase in unsure)
             typer.echo(
-                "deixis: ?: no estimate; the model has never read some of these words, or is not calibrated", err=True
+                f"deixis: ?: no estimate for {printable(asked)}; the model has not read all of these words, "
+                "or is not calibrated",
+                err=True,
             )
     if out is not None and len(faults) < len(images) and not as_json:
         typer.echo(f"Drawn to {out}")
