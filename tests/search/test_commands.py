@@ -99,6 +99,31 @@ def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path)
     assert healthy["healthy"], healthy
 
 
+@pytest.mark.parametrize("missing", [True, False])
+def test_pruning_reports_what_it_removed(deixis: Command, bundle: Path, pictures: Path, missing: bool) -> None:
+    extra = pictures.with_name("extra")
+    extra.mkdir()
+    Pillow.new("RGB", (8, 8), "red").save(extra / "red.png")
+    assert b"1 picture in 1 file; 1 added" in deixis("index", extra, "--model", f"onnx:{bundle}").stdout
+    assert b"7 pictures in 7 files" in deixis("index", pictures, extra).stdout
+    (extra / "red.png").unlink()
+    if missing:
+        extra.rmdir()
+    assert b"extra: is missing or empty; its pictures stay" in deixis("index").stdout
+    pruned = deixis("index", "--prune").stdout
+    assert b"6 pictures in 6 files; 1 removed" in pruned
+    assert b"extra: is missing or empty; removed from the index\n" in pruned
+    assert b"stay" not in pruned
+    assert b"missing" not in deixis("index").stdout
+
+
+@pytest.mark.parametrize("command", [["status"], ["search", "a dog"]])
+def test_the_advice_to_make_an_index_names_it(deixis: Command, command: list[str]) -> None:
+    assert deixis(*command, code=2).stderr.endswith(b"make one with: deixis index DIR\n")
+    named = deixis(*command, "--index", "my photos", code=2).stderr
+    assert named.endswith(b"make one with: deixis index DIR --index 'my photos'\n")
+
+
 def test_many_queries_are_answered_line_by_line(deixis: Command, bundle: Path, pictures: Path) -> None:
     deixis("index", pictures, "--model", f"onnx:{bundle}")
     done = deixis("search", "--queries", "-", "-n", "2", code=None, given=b'a dog\n\n"a car\n"a dog" "a tree"\n')

@@ -157,7 +157,9 @@ def test_other_formats_are_refused_even_where_pillow_knows_them() -> None:
     for format in ("PPM", "ICO", "PCX", "TGA"):
         with pytest.raises(InputError, match="not a picture in a known format"):
             decode_picture(encode(Pillow.new("RGB", (16, 16)), format), name="x")
-    for data in (b"", b"hello", b"%PDF-1.4", b"\xff\xd8\xff", b"GIF89a"):
+    with pytest.raises(InputError, match="x: is empty"):
+        decode_picture(b"", name="x")
+    for data in (b"hello", b"%PDF-1.4", b"\xff\xd8\xff", b"GIF89a"):
         with pytest.raises(InputError):
             decode_picture(data, name="x")
 

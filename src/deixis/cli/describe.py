@@ -65,8 +65,9 @@ def describe(
 
     The best comes first. Of retrieved phrases, detailed ones come before short ones ("a white and gray cat with a
     striped tail" before "a cat"), and near-duplicates are left out. --json adds scores: the cosine of a retrieved
-    phrase, the log probability of a generated sentence. Compare scores within one picture only. Pictures that cannot be
-    read are listed at the end, with exit code 2.
+    phrase, or the log probability of a generated sentence. With deixis-base it is the mean log probability of a word,
+    plus three times how well the sentence matches the picture, and can be above 0. Compare scores within one picture
+    only. Pictures that cannot be read are listed at the end, with exit code 2.
 
     Examples: deixis describe cat.jpg; deixis describe cat.jpg --model runs/hm-lstm --regions --out cat.png
     """

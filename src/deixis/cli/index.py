@@ -72,25 +72,27 @@ def index(
     if as_json:
         print_json(report)
     else:
-        _print(report)
+        _print(report, prune)
 
 
-def _print(report: IndexReport) -> None:
+def _print(report: IndexReport, pruned: bool) -> None:
+    from deixis.search.status import counted
 
     names = ("added", "renamed", "changed", "removed")
     done = ", ".join(f"{count:,} {name}" for name in names if (count := getattr(report, name))) or "nothing new"
-    typer.echo(f"{report.pictures:,} pictures in {report.files:,} files; {done}; {report.seconds:.1f} s")
+    held = f"{counted(report.pictures, 'picture')} in {counted(report.files, 'file')}"
+    typer.echo(f"{held}; {done}; {report.seconds:.1f} s")
     if not report.pictures:
         typer.echo("No pictures were found, so there is nothing to search yet.")
     if report.skipped:
         typer.echo(f"Skipped for their type: {printable(_skipped(report.skipped))}")
     if report.links:
-        typer.echo(f"{report.links:,} links were not followed")
+        typer.echo(f"{counted(report.links, 'link')} not followed")
     for folder in report.absent:
-        typer.echo(f"{printable(folder)}: is missing or empty; its pictures stay in the index (--prune removes them)")
+        outcome = "removed from the index" if pruned else "its pictures stay in the index (--prune removes them)"
+        typer.echo(f"{printable(folder)}: is missing or empty; {outcome}")
     if report.unreadable:
-        files = "file" if len(report.unreadable) == 1 else "files"
-        typer.echo(f"{len(report.unreadable):,} {files} cannot be read:")
+        typer.echo(f"{counted(len(report.unreadable), 'file')} cannot be read:")
         for unreadable in report.unreadable:
             typer.echo(f"  {printable(unreadable.path)}: {printable(unreadable.reason)}")
 

@@ -12,7 +12,7 @@ from deixis.adapters.search_model import Cells, Floats, SearchModel
 from deixis.errors import DeixisError, InputError
 from deixis.search.catalogue import Catalogue, Details, ListedFile
 from deixis.search.filters import Filter, file_time
-from deixis.search.generations import current_generation
+from deixis.search.generations import current_generation, index_option
 from deixis.search.stores.exact import Ids, NearestNeighbours
 from deixis.search.stores.vector_stores import open_store
 from deixis.search.vectors import StoredEmbeddings
@@ -43,7 +43,8 @@ class Collection:
     def _open(self) -> None:
         generation = current_generation(self.index)
         if generation is None:
-            raise DeixisError(f"there is no index at {self.index} yet; make one with: deixis index DIR")
+            option = index_option(self.index)
+            raise DeixisError(f"there is no index at {self.index} yet; make one with: deixis index DIR{option}")
         self.generation = generation
         self._catalogue = Catalogue.read(generation)
         with self._catalogue.transaction("DEFERRED"):

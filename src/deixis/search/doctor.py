@@ -22,7 +22,7 @@ from deixis.search.duplicates import DIFFERENT
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import model_name_of
 from deixis.search.indexing import details_of
-from deixis.search.status import index_status
+from deixis.search.status import counted, index_status
 from deixis.search.vectors import oversized_files
 from deixis.vision.fingerprints import signs
 from deixis.vision.picture_files import read_file, shown
@@ -56,7 +56,8 @@ def examine(index: Path, model_name: str | None = None) -> list[Finding]:
         findings.append(Finding("model", False, str(fault), "give --model onnx:FOLDER"))
     try:
         status = index_status(index)
-        findings.append(Finding("index", True, f"{status.pictures:,} pictures in {status.files:,} files at {index}"))
+        held = f"{counted(status.pictures, 'picture')} in {counted(status.files, 'file')}"
+        findings.append(Finding("index", True, f"{held} at {index}"))
         collection = Collection(index)
     except DeixisError as fault:
         return [*findings, Finding("index", False, str(fault))]

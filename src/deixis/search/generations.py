@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,11 @@ def default_index() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("deixis", appauthor=False)) / "index"
+
+
+def index_option(index: Path) -> str:
+    """The option that a command needs to use this index, with a space before it; empty for the default index."""
+    return "" if index == default_index() else f" --index {shlex.quote(str(index))}"
 
 
 def current_generation(index: Path) -> Path | None:

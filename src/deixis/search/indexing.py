@@ -23,7 +23,14 @@ from deixis.adapters.search_model import Cells, Floats, Pictures, SearchModel
 from deixis.errors import DeixisError, InputError
 from deixis.files import LOCK, hold_folder
 from deixis.search.catalogue import REMEDY, Catalogue, Details, FileRow
-from deixis.search.generations import CURRENT, current_generation, generation_of, new_generation, put_in_use
+from deixis.search.generations import (
+    CURRENT,
+    current_generation,
+    generation_of,
+    index_option,
+    new_generation,
+    put_in_use,
+)
 from deixis.search.stores.vector_stores import (
     STORE,
     Follower,
@@ -72,7 +79,7 @@ class IndexReport(msgspec.Struct, frozen=True):
     #: Files that were skipped for their suffix (in lower case), the most frequent first.
     skipped: dict[str, int]
     unreadable: list[Unreadable]
-    #: Folders that are not there or hold no picture any more; what was indexed of them is kept.
+    #: Folders that are not there or hold no picture any more; what was indexed of them is kept, unless it was pruned.
     absent: list[str]
     seconds: float
 
@@ -129,7 +136,8 @@ def index_folders(
             building = generation != current_generation(index)
             roots = sorted({*given_roots, *known_roots}) if building else given_roots or known_roots
             if not roots:
-                raise DeixisError(f"{index}: knows no folder yet; name the folders with pictures: deixis index DIR")
+                command = f"deixis index DIR{index_option(index)}"
+                raise DeixisError(f"{index}: knows no folder yet; name the folders with pictures: {command}")
             follower = Follower(generation, catalogue)
             if exclude is None:
                 exclude = excluded_patterns(catalogue, known_exclude)

@@ -9,7 +9,7 @@ import msgspec
 
 from deixis.errors import DeixisError
 from deixis.search.catalogue import CATALOGUE, Catalogue
-from deixis.search.generations import current_generation
+from deixis.search.generations import current_generation, index_option
 from deixis.search.indexing import excluded_patterns
 from deixis.search.stores.vector_stores import STORE
 from deixis.vision.picture_files import shown
@@ -37,11 +37,19 @@ class IndexStatus(msgspec.Struct, frozen=True):
     building: str
 
 
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "picture"), counted(2000, "file")
+    ('1 picture', '2,000 files')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def index_status(index: Path) -> IndexStatus:
     """Read without loading a vector; no index is a `DeixisError`."""
     generation = current_generation(index)
     if generation is None:
-        raise DeixisError(f"there is no index at {index} yet; make one with: deixis index DIR")
+        raise DeixisError(f"there is no index at {index} yet; make one with: deixis index DIR{index_option(index)}")
     catalogue = Catalogue.read(generation)
     try:
         files, pictures = catalogue.counts()

@@ -61,9 +61,11 @@ def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_l
             many pixels: several times faster for large photos and small networks.
 
     Raises:
-        InputError: the bytes are no picture of a known format, are damaged or cut off, or it is too large or takes too
-            long to decode.
+        InputError: there are no bytes, they are no picture of a known format, damaged or cut off, or it is too large or
+            takes too long to decode.
     """
+    if not data:
+        raise InputError(name, "is empty")
     if _is_decoded_apart(data, name):
         return decode_apart(data, name, max_pixels, at_least)
     return decode_here(data, name, max_pixels, at_least)
