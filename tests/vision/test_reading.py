@@ -10,10 +10,14 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image as Pillow
+from pillow_heif import register_heif_opener
 
 from deixis.corpus import Corpus, Image, make_image
 from deixis.errors import DeixisError, InputError
 from deixis.vision.reading import FORMATS, Skipped, decode_picture, iterate_pictures, read_size
+
+# The tests write HEIF, too; the package registers it when it first reads a picture.
+register_heif_opener(thumbnails=False)
 
 
 def encode(picture: Pillow.Image, format: str, **options: object) -> bytes:
