@@ -1,14 +1,14 @@
 """Forty queries over 2,000 pictures that the model has not seen, judged by a person who looks at the first five.
 
-    python benchmarks/forty_queries.py pictures COCO_MINI --coco COCO_PICTURES --out PICTURES
+    python benchmarks/forty_queries.py pictures FLICKR8K COCO_MINI --pictures-in FOLDER --out PICTURES
     deixis index PICTURES --index INDEX
     python benchmarks/forty_queries.py sheets --index INDEX --out SHEETS
     python benchmarks/forty_queries.py report --index INDEX [--json results/search/forty_queries.json]
 
-The pictures are COCO-mini's 2,000 test pictures. The queries are in
-`forty_queries.toml`. `sheets` draws the first five pictures of each query that nobody has judged yet; whether each fits
-is written by hand to `forty_judgments.json`, so for the next model only pictures that are new among the first five need
-a look. `report` counts:
+The pictures are the first 1,000 test pictures of each corpus. The queries are in `forty_queries.toml`. `sheets` draws
+the first five pictures of each query that nobody has judged yet; whether each fits is written by hand to
+`forty_judgments.json`, so for the next model only pictures that are new among the first five need a look. `report`
+counts:
 
 precision_at_5      of the first five pictures, those that fit all of the query; for misspelled words and other
                     languages, of the query in English (`means`)
@@ -45,17 +45,21 @@ from deixis.search.engine import Answer, SearchEngine
 HERE = Path(__file__).parent
 QUERIES, JUDGMENTS = HERE / "forty_queries.toml", HERE / "forty_judgments.json"
 FIRST = 5
+#: Test pictures of a corpus.
+OF_EACH = 1000
 #: Rows of a sheet, and the side of a picture on it.
 ROWS, SIDE = 4, 300
 
 Judgments = dict[str, dict[str, bool]]
 
 
-def write_pictures(coco_mini: str, coco: Path, out: Path) -> None:
+def write_pictures(corpora: Sequence[str], pictures: Path, out: Path) -> None:
+    """Copy the first `OF_EACH` test pictures of each corpus from a folder that has those of both."""
     out.mkdir(parents=True, exist_ok=True)
-    for image in open_corpus(coco_mini).split("test"):
-        name = f"{int(image.id):012}.jpg"
-        (out / name).write_bytes((coco / name).read_bytes())
+    for corpus in corpora:
+        for image in list(open_corpus(corpus).split("test"))[:OF_EACH]:
+            name = Path(image.file).name
+            (out / name).write_bytes((pictures / name).read_bytes())
 
 
 def answers(index: Path) -> list[tuple[dict[str, Any], Answer]]:
@@ -155,8 +159,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     pictures = commands.add_parser("pictures")
-    pictures.add_argument("coco_mini", metavar="COCO_MINI")
-    pictures.add_argument("--coco", type=Path, required=True, help="COCO's pictures in a larger size, by number")
+    pictures.add_argument("corpora", metavar="CORPUS", nargs="+")
+    pictures.add_argument("--pictures-in", type=Path, required=True, help="a folder with the pictures of all corpora")
     pictures.add_argument("--out", type=Path, required=True)
     sheets, reported = commands.add_parser("sheets"), commands.add_parser("report")
     for command in (sheets, reported):
@@ -165,7 +169,7 @@ def main() -> None:
     reported.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.command == "pictures":
-        write_pictures(options.coco_mini, options.coco, options.out)
+        write_pictures(options.corpora, options.pictures_in, options.out)
     elif options.command == "sheets":
         draw_sheets(options.index, options.out)
     else:

@@ -32,7 +32,7 @@ from deixis.adapters.search_model import Floats
 from deixis.corpus import Image, training_set
 from deixis.search.bundle_calibration import drawn, fitted_on, validation_pictures
 from deixis.search.calibration import PAIR_MATCHES, alike_weights, modified_pairs
-from deixis.search.caption_queries import caption_matches, frequent_words, noun_phrases, rare_words
+from deixis.search.caption_queries import caption_matches, frequent_words, names_in, noun_phrases, rare_words
 from deixis.search.engine import Ranking
 from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of
@@ -137,22 +137,20 @@ def judge_absence(
     asked: Collection, model: OnnxModel, other: Sequence[Image], rare: Sequence[tuple[str, ...]]
 ) -> list[dict[str, Any]]:
     vocabulary, random = model.vocabulary, np.random.default_rng(0)
-    mentioned = {
-        singular(token) for image in asked.images for caption in image.captions for token in tokens_of(caption)
-    }
+    mentioned = {name for image in asked.images for caption in image.captions for name in names_in(tokens_of(caption))}
     own, others = (noun_phrases(vocabulary, images) for images in (asked.images, other))
     words: list[tuple[str, ...]] = [(word,) for word in frequent_words(vocabulary)]
     matching = dict(zip(words, caption_matches(asked.images, words).sum(1).tolist(), strict=True))
     there = np.asarray(caption_matches(asked.images, rare, captions=2).any(1))
     kinds: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
-        "phrases": (own, [phrase for phrase in others if singular(phrase[-1]) not in mentioned]),
+        "phrases": (own, [phrase for phrase in others if mentioned.isdisjoint(names_in(phrase[-1:]))]),
         "words": (
             [word for word in words if matching[word] >= 3],
-            [word for word in words if singular(word[0]) not in mentioned],
+            [word for word in words if mentioned.isdisjoint(names_in(word))],
         ),
         "rare words": (
             [word for word, shown in zip(rare, there.tolist(), strict=True) if shown],
-            [word for word in rare if singular(word[0]) not in mentioned],
+            [word for word in rare if mentioned.isdisjoint(names_in(word))],
         ),
         "pairs": caption_pairs(asked.images, own),
     }

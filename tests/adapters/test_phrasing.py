@@ -27,6 +27,14 @@ WORDS = Vocabulary(
         "man": 200,
         "men": 80,
         "child": 15,
+        "tire": 300,
+        "tires": 200,
+        "trash": 150,
+        "can": 150,
+        "theater": 150,
+        "theatre": 9,
+        "gray": 200,
+        "grey": 400,
     }
 )
 
@@ -66,6 +74,23 @@ def test_words_are_looked_up_in_either_number() -> None:
     assert phrasing("17 cats", MODEL).unknown == ()
     assert phrasing("a red-cat", MODEL).forms == phrasing("red cats", MODEL).forms
     assert [phrasing(text, MODEL).several for text in ("the cats", "red cats")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("typed", "other"),
+    [
+        ("a red tyre", "a red tire"),
+        ("tyres", "tires"),
+        ("dustbins", "trash cans"),
+        ("a theatre", "a theater"),
+        # Both are known well, or neither is.
+        ("a grey cat", "a grey cat"),
+        ("a lorry", "a lorry"),
+    ],
+)
+def test_what_captions_spell_or_call_otherwise_is_asked_for_so(typed: str, other: str) -> None:
+    assert phrasing(typed, MODEL).forms == phrasing(other, MODEL).forms
+    assert phrasing(typed, MODEL).unknown == (("lorry",) if "lorry" in typed else ())
 
 
 def test_an_encoder_without_a_vocabulary_is_asked_what_was_typed() -> None:

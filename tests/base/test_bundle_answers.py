@@ -15,11 +15,12 @@ from deixis.adapters.bundles import BACKBONE, MANIFEST, OLD_VERSION, WEIGHTS, pa
 from deixis.adapters.onnx_captioner import beam_search as numpy_beam_search
 from deixis.adapters.onnx_grounding import most_expected, rank_by_coverage
 from deixis.base.bundle_export import _with_settings, export_bundle
-from deixis.base.bundle_model import BundleModel
+from deixis.base.bundle_model import BundleModel, bundle_settings
 from deixis.base.bundle_networks import BundleCaptioner, bundle_grounder
 from deixis.base.grounding_boxes import by_coverage
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingRecipe
+from deixis.base.text_tower import TowerRecipe
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.model import Mention, as_tokens
@@ -277,3 +278,12 @@ def test_settings_of_grounding_without_weights_can_be_changed() -> None:
     for setting, message in (("width=9", "known: regions"), ("regions=many", "not a number"), ("regions=0", "regions")):
         with pytest.raises(DeixisError, match=message):
             _with_settings(recipe, [setting])
+
+
+def test_settings_that_are_gone_are_passed_over_where_they_were_off(model: BundleModel) -> None:
+    """Bundles of the earlier version name them; on, they would need a network that no longer exists."""
+    settings = dict(model.bundle.manifest.towers)
+    now = bundle_settings(model.bundle, settings, TowerRecipe)
+    assert bundle_settings(model.bundle, {**settings, "few_cells": False}, TowerRecipe) == now
+    with pytest.raises(InputError, match="few_cells"):
+        bundle_settings(model.bundle, {**settings, "few_cells": True}, TowerRecipe)

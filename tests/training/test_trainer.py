@@ -225,6 +225,27 @@ def test_it_does_not_matter_how_often_losses_are_looked_at(tmp_path: Path, monke
     same_outcome(tmp_path / "interrupted", tmp_path / "always")
 
 
+def test_figures_of_every_dtype_stay_with_their_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(step: int) -> dict[str, torch.Tensor | float]:
+        third = step / 3
+        kinds = {"bfloat16": torch.bfloat16, "float64": torch.float64, "int64": torch.int64}
+        return {name: torch.tensor(third, dtype=kind) for name, kind in kinds.items()} | {"plain": third}
+
+    class Mixed(ToyTask):
+        step = 0
+
+        def loss(self, rows):  # type: ignore[no-untyped-def]
+            self.step += 1
+            return super().loss(rows)._replace(parts=parts(self.step))
+
+    monkeypatch.setitem(READ_EVERY, "cpu", 4)
+    toy_run(tmp_path, Mixed())
+    steps = [record for record in read_log(tmp_path) if isinstance(record, StepRecord)]
+    assert [record.parts for record in steps] == [
+        {name: float(value) for name, value in parts(step).items()} for step in range(1, 16)
+    ]
+
+
 def test_progress_is_reported_from_the_first_step_to_the_last_epoch(tmp_path: Path) -> None:
     printed: list[Progress] = []
     with RunFolder(tmp_path, plan()) as run:

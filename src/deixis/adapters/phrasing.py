@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from deixis.adapters.search_model import Floats, Pictures, SearchModel, Texts, scores
 from deixis.text.plurals import plural, singular
 from deixis.text.tokens import has_content, tokens_of
+from deixis.text.variants import variant
 from deixis.text.vocabulary import SPECIALS, Vocabulary
 
 #: Words that a noun phrase may begin with and that do not say what is meant.
@@ -240,7 +241,12 @@ def _kinds(telling: Sequence[str], vocabulary: Vocabulary) -> tuple[tuple[str, .
 
 
 def _known_form(word: str, vocabulary: Vocabulary) -> Sequence[str]:
-    """The word itself; its other number, or the parts that hyphens join, where only these are known."""
+    """The word itself; if that is hardly known, a variant that is; its other number, or the parts that hyphens join."""
+    other_words = variant(word)
+    if other_words and word_rarity(word, vocabulary) >= HARDLY_KNOWN:
+        counts = [_count(other, vocabulary) for other in other_words]
+        if min(counts) > _count(word, vocabulary):
+            return [form for other in other_words for form in _known_form(other, vocabulary)]
     if word in vocabulary:
         return (word,)
     parts = word.split("-")

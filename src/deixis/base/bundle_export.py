@@ -32,7 +32,7 @@ from deixis.adapters.bundles import (
 from deixis.adapters.weight_files import Array, WeightFile, write_weights
 from deixis.base.base_task import DeixisBaseRecipe, load_grounder
 from deixis.base.bundle_graphs import Networks, write_graphs
-from deixis.base.bundle_model import bundle_words
+from deixis.base.bundle_model import bundle_settings, bundle_words
 from deixis.base.bundle_networks import bundle_captioner, bundle_grounder, bundle_texts, bundle_tower
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingRecipe
@@ -142,7 +142,7 @@ def _renewed(
     return write_bundle(
         out,
         Networks(tower, bundle_texts(bundle), bundle_words(bundle, VOCABULARY), points, speaks),
-        msgspec.convert(manifest.towers, TowerRecipe),
+        bundle_settings(bundle, manifest.towers, TowerRecipe),
         name=name or manifest.name,
         weights_sha256=manifest.weights_sha256,
         weights=weights,

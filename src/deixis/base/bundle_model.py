@@ -185,8 +185,14 @@ def bundle_words(bundle: Bundle, name: str) -> Vocabulary:
     return Vocabulary.load(bundle.file(name if name in bundle.manifest.files else VOCABULARY))
 
 
+#: Settings of earlier versions, which were off in all bundles.
+REMOVED_SETTINGS = ("few_cells", "choose_by_words")
+
+
 def bundle_settings(bundle: Bundle, settings: object, kind: type[Settings]) -> Settings:
     """Settings of the manifest as a record; an `InputError` where they are none."""
+    if isinstance(settings, dict):
+        settings = {name: value for name, value in settings.items() if value or name not in REMOVED_SETTINGS}
     try:
         return msgspec.convert(settings, kind)
     except msgspec.ValidationError as fault:

@@ -24,7 +24,7 @@ from torch import Tensor
 from deixis.adapters.bundles import VOCABULARY, Bundle, Manifest, Relevance
 from deixis.base.bundle_export import write_bundle
 from deixis.base.bundle_graphs import Networks
-from deixis.base.bundle_model import bundle_words
+from deixis.base.bundle_model import bundle_settings, bundle_words
 from deixis.base.bundle_networks import bundle_grounder, bundle_texts, bundle_tower
 from deixis.base.finetuning_task import LEAST, FinetuningTask, Heads, Looked, look
 from deixis.base.pictures_task import PictureRecipe
@@ -102,7 +102,7 @@ def finetune(
     training = training_set(parts)
     before = bundle_words(base, VOCABULARY)
     vocabulary = with_words(before, training)
-    recipe = msgspec.convert(base.manifest.towers, TowerRecipe)
+    recipe = bundle_settings(base, base.manifest.towers, TowerRecipe)
     tower, texts = _towers(base, recipe, before, vocabulary)
     looked = _look_at_all(tower.to(device), vocabulary, parts, training, general, device, base.manifest.jpeg)
     backbone = tower.backbone

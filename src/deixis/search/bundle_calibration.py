@@ -90,7 +90,8 @@ def labelled_pictures(model: OnnxModel, corpus: Corpus, embed: Embed | None = No
     for label in sorted(labels, key=lambda label: len(having[label])):
         missing = LABEL_PICTURES - sum(place in chosen for place in having[label])
         chosen |= dict.fromkeys([place for place in having[label] if place not in chosen][: max(0, missing)])
-    chosen |= dict.fromkeys(order[: max(0, LABELLED - len(chosen))])
+    others = [place for place in order if place not in chosen]
+    chosen |= dict.fromkeys(others[: max(0, LABELLED - len(chosen))])
     images = [training[place] for place in chosen]
     shown = np.array([[place in places for place in chosen] for places in (set(having[label]) for label in labels)])
     return Labelled(_all_embedded(model, corpus, images, embed), labels, shown)

@@ -62,7 +62,7 @@ from deixis.text.tokens import tokens_of
 #: A single word is there if so many pictures match it.
 WORD_MATCHES = 3
 #: How many pictures must match a noun for its threshold to be lowered, and by how much more than would suffice here.
-LOWER_MATCHES, LOWER_MARGIN = 10, 0.05
+LOWER_MATCHES, LOWER_MARGIN = 5, 0.1
 #: What thresholds depend on besides the best pictures' score (fields of `Threshold`): those of words by themselves, of
 #: words of phrases, and of phrases.
 OF_WORDS = ("fall", "commonness", "rarity", "rarity_times_usual")
@@ -77,9 +77,9 @@ USUAL_PICTURES, USUAL_SHARE, LEAST_RARITY = 1000, 0.9, 0.02
 #: each of the two, and how much such pairs count beside phrases whose noun is absent.
 PAIRS, MODIFIED, PAIR_MATCHES, PAIR_WEIGHT = 1200, 4, 5, 0.1
 #: How many pictures must show a label for its threshold to be fitted to it. The size of the collections in which it is
-#: looked for, how many pictures of it half of them have, and how many of either kind are drawn. Where the threshold is
-#: between what the best pictures have on average in collections without it (0) and with it (1).
-OWN_MATCHES, DRAWN_SIZE, DRAWN_MATCHES, DRAWS, BETWEEN = 15, 500, 3, 8, 0.35
+#: looked for, how many pictures of it few and many are, and how many collections of each kind are drawn. Where the
+#: threshold is between what the best pictures have on average in collections without it (0) and with few (1).
+OWN_MATCHES, DRAWN_SIZE, DRAWN_FEW, DRAWN_MANY, DRAWS, BETWEEN = 15, 500, 3, 10, 8, 0.35
 #: Of pairs of pictures, the share that is alike.
 ALIKE = 0.01
 
@@ -385,7 +385,7 @@ def lack_between(
     """
     query = collection.asked.of(np.arange(len(collection.asked.scores)) == row)
     matching, others = np.flatnonzero(query.matches[0]), np.flatnonzero(~query.matches[0])
-    lacks: dict[int, list[float]] = {0: [], DRAWN_MATCHES: [], LOWER_MATCHES: []}
+    lacks: dict[int, list[float]] = {0: [], DRAWN_FEW: [], DRAWN_MANY: []}
     for count in [*lacks] * DRAWS:
         some = np.concatenate([random.permutation(matching)[:count], random.permutation(others)[: DRAWN_SIZE - count]])
         drawn, in_best = of_pictures(query, some), WordsInBest()

@@ -18,6 +18,7 @@ from deixis.corpus import Image
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular
 from deixis.text.tokens import has_content, tokens_of, tokens_of_captions
+from deixis.text.variants import variant
 from deixis.text.vocabulary import Vocabulary
 
 Tokens = tuple[str, ...]
@@ -34,20 +35,30 @@ READ = 15
 def caption_matches(images: Sequence[Image], queries: Sequence[Tokens], captions: int = 1) -> Bools:
     """`(queries, images)`: whether so many captions of an image have all words of a query that say what is meant.
 
-    A caption that has a kind of a general word ("man" for "people") has that word.
+    A caption that has a kind of a general word ("man" for "people") has that word, and so does one that spells it
+    otherwise ("tyre", "tire").
     """
     having = defaultdict[str, set[tuple[int, int]]](set)
     for image_index, image in enumerate(images):
         for caption_index, caption in enumerate(image.captions):
-            for token in tokens_of(caption):
-                having[singular(token)].add((image_index, caption_index))
+            for name in names_in(tokens_of(caption)):
+                having[name].add((image_index, caption_index))
     matches = np.zeros((len(queries), len(images)), bool)
     for row, query in zip(matches, queries, strict=True):
-        names = [(singular(word), *KINDS.get(singular(word), "").split()) for word in telling_words(query)]
+        names = [(name, *KINDS.get(name, "").split()) for name in names_in(telling_words(query))]
         words = [set[tuple[int, int]]().union(*(having.get(name, ()) for name in name_set)) for name_set in names]
         counts = Counter(index for index, _ in set.intersection(*words)) if words else Counter[int]()
         row[[index for index, count in counts.items() if count >= captions]] = True
     return matches
+
+
+def names_in(tokens: Sequence[str]) -> list[str]:
+    """The words, variants as captions mostly write them, in the singular.
+
+    >>> names_in(("two", "tyres"))
+    ['two', 'tire']
+    """
+    return [singular(word) for token in tokens for word in variant(token) or (token,)]
 
 
 def head_counts(images: Sequence[Image], queries: Sequence[Tokens]) -> NDArray[np.int64]:

@@ -20,10 +20,9 @@ from deixis.adapters.search_model import Pictures, SearchModel
 from deixis.corpus import Image
 from deixis.corpus.records import NOT_VISUAL
 from deixis.search.asked_collections import query_scores
-from deixis.search.caption_queries import Tokens, is_name
+from deixis.search.caption_queries import Tokens, is_name, names_in
 from deixis.text.chunker import Chunker
 from deixis.text.entity_types import EntityTypes
-from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 
@@ -104,20 +103,20 @@ def phrase_questions(
             others: tuple[tuple[Kind, list[Tokens]], ...] = (("any", everything), ("same type", by_type[entity_type]))
             for kind, pool in others:
                 other = pool[random.integers(len(pool))]
-                if singular(other[-1]) not in words[image_index]:
+                if words[image_index].isdisjoint(names_in(other[-1:])):
                     questions.append(PhraseQuestion(image_index, " ".join(other), kind))
     return questions
 
 
 def _phrases(vocabulary: Vocabulary, images: Sequence[Image]) -> tuple[list[list[tuple[Tokens, str]]], list[set[str]]]:
-    """For each image the noun phrases of its captions with their entity types, and all words in the singular."""
+    """For each image the noun phrases of its captions with their entity types, and all words (`names_in`)."""
     sentences = [(index, tokens_of(caption)) for index, image in enumerate(images) for caption in image.captions]
     spans = Chunker.load().phrases_of([tokens for _, tokens in sentences])
     entity_types = EntityTypes.load()
     phrases: list[list[tuple[Tokens, str]]] = [[] for _ in images]
     words: list[set[str]] = [set() for _ in images]
     for (image_index, tokens), phrase_spans in zip(sentences, spans, strict=True):
-        words[image_index].update(map(singular, tokens))
+        words[image_index].update(names_in(tokens))
         for (start, end), types in zip(phrase_spans, entity_types.types_in(tokens, phrase_spans), strict=True):
             phrase = tokens[start:end]
             if phrase and is_name(phrase[-1]) and NOT_VISUAL not in types and all(map(vocabulary.__contains__, phrase)):

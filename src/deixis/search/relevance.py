@@ -43,7 +43,7 @@ BEST, BEST_SHARE = 5, 1 / 100
 #: The same of the pictures that show whether many fit.
 MANY, MANY_SHARE = 20, 1 / 10
 #: The share of `Relevance.without` that a match must keep: with all of it even fewer pictures would be matches. With
-#: half, 37% of the Flickr8k test pictures that fit a query with `-people` are called matches, and 25% of COCO-mini's
+#: half, 36% of the Flickr8k test pictures that fit a query with `-people` are called matches, and 23% of COCO-mini's
 #: (results/search/without.json).
 ENOUGH = 0.5
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -141,6 +141,20 @@ class _Saving:
         self._took, self._steps_since = self._last - start, 0
 
 
+def _read(steps: Sequence[_Step]) -> list[list[float]]:
+    """Loss, gradient norm and parts of each step, in one copy per dtype: a copy waits for all work on a shared GPU."""
+    figures = [[step.loss.total, step.gradient_norm, *step.loss.parts.values()] for step in steps]
+    together: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for value in chain.from_iterable(figures):
+        if isinstance(value, Tensor):
+            together.setdefault((value.device, value.dtype), []).append(value.detach())
+    read = {kind: iter(torch.stack(values).tolist()) for kind, values in together.items()}
+    return [
+        [float(next(read[value.device, value.dtype]) if isinstance(value, Tensor) else value) for value in step_figures]
+        for step_figures in figures
+    ]
+
+
 class _Training:
     """A run in progress."""
 
@@ -251,12 +265,11 @@ class _Training:
     def _read_losses(self, steps: int) -> None:
         """Log the steps since the last read. A loss that is NaN or infinite ends the run before anything is saved."""
         position = self.position
-        for step in self.unread:
-            total, norm = float(step.loss.total), float(step.gradient_norm)
+        for step, (total, norm, *values) in zip(self.unread, _read(self.unread), strict=True):
             for name, value in (("loss", total), ("gradient", norm)):
                 if not math.isfinite(value):
                     raise DeixisError(self._diagnosis(step.number, name, value))
-            parts = {name: float(value) for name, value in step.loss.parts.items()}
+            parts = dict(zip(step.loss.parts, values, strict=True))
             position.loss.add(total)
             for name, value in parts.items():
                 if math.isfinite(value):

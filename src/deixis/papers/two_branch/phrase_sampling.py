@@ -17,6 +17,7 @@ from torch import Tensor
 
 from deixis.training.contrastive import Contrast
 from deixis.training.phrase_pairs import PhraseData
+from deixis.training.placing import send
 from deixis.training.sampling import (
     Choices,
     Indices,
@@ -284,4 +285,4 @@ class PhraseSampler:
         return different, self._index[rows]
 
     def _send(self, array: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
+        return send(torch.from_numpy(array), self.device)

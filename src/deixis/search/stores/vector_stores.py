@@ -95,6 +95,9 @@ class Follower:
         if self._milvus is not None:
             self._milvus.flush()
         rows, path = self._rows(), self._generation / NEAREST
+        if path.exists() and not path.is_file() and not path.is_dir():
+            # A pipe, say: the name is this index's own.
+            path.unlink()
         if _is_approximate(self._store, len(rows.ids)):
             self._save_approximate(path, rows)
         elif path.is_file():

@@ -155,7 +155,7 @@ async function grow() {
 /** Show the picture that others are found by. */
 async function showExample() {
   example.hidden = !by;
-  words.placeholder = by ? "words that it should show, too" : PLACEHOLDER;
+  words.placeholder = by ? "words it should show" : PLACEHOLDER;
   const brush = preview.getContext("2d");
   brush.clearRect(0, 0, preview.width, preview.height);
   if (!by) return;
