@@ -65,6 +65,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pictures", type=Path, nargs="+", help="a folder of pictures")
     parser.add_argument("--beside", type=Path, help="another source tree to measure in turns with this one")
+    parser.add_argument("--commit", help="of the other tree, for the record")
     parser.add_argument("--count", type=int, default=120)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--out", type=Path)
@@ -83,9 +84,12 @@ def main() -> int:
         name: {part: round(sum(turn[part] for turn in taken) / len(taken), 1) for part in LIMITS}
         for name, taken in turns.items()
     }
+    beside = " --beside OTHER/src" if options.beside else ""
+    beside += f" --commit {options.commit}" if options.commit else ""
     record = {
         "about": " ".join((__doc__ or "").split("\n\n")[0].split()),
-        "command": "python benchmarks/bundle_cpu.py PICTURES --beside OTHER/src --out FILE",
+        "command": f"python benchmarks/bundle_cpu.py PICTURES{beside} --out FILE",
+        **({"beside": f"commit {options.commit}"} if options.commit else {}),
         "pictures": len(files),
         "turns": options.turns,
         "cores": os.cpu_count(),

@@ -16,6 +16,7 @@ BOXES = np.array([[0.0, 0.4, 0.2, 0.6], [0.5, 0.4, 0.7, 0.6], [0.8, 0.4, 1.0, 0.
         ("the dog nearest to the bench", "the dog", "the bench", -1),
         ("The Dog next to the red bench", "the dog", "the red bench", -1),
         ("two dogs by the bench", "two dogs", "the bench", -1),
+        ("the cell phone by the bed", "the cell phone", "the bed", -1),
         ("the dog far from the bench", "the dog", "the bench", 1),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deixis.adapters.bundles import open_bundle
+from deixis.adapters.bundles import open_bundle, thresholds_hash
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -75,6 +75,18 @@ def test_the_result_files_are_about_the_bundle_as_it_ships() -> None:
             parameters = record["protocol"]["parameters"]
             assert (parameters["weights_sha256"], parameters["bundle_sha256"]) == (weights, hashes), file
     assert weights in (BUNDLE / "README.md").read_text()
+
+
+def test_the_result_files_of_search_are_about_the_thresholds_that_ship() -> None:
+    shipped = thresholds_hash(open_bundle("deixis-base").manifest.thresholds)
+    named = {file.name: found for file in (RESULTS / "search").glob("*.json") if (found := thresholds_of(file))}
+    assert {"relevance.json", "quality.json", "quality-coco-mini.json"} <= named.keys()
+    assert {name for name, found in named.items() if found != shipped} == set()
+
+
+def thresholds_of(file: Path) -> str | None:
+    found = json.loads(file.read_text()).get("thresholds")
+    return found if isinstance(found, str) else None
 
 
 def test_the_kinds_of_queries_are_those_that_were_judged() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
-from deixis.metrics.caption_twins import CaptionTwins, caption_twins, equally_likely, twin_accuracy
+from deixis.metrics.caption_twins import CaptionTwins, accuracy_interval, caption_twins, equally_likely, twin_accuracy
 from deixis.model import Model
 from deixis.text.false_captions import KINDS
 from deixis.vision.reading import read_picture
@@ -70,12 +70,21 @@ def test_a_model_that_knows_the_picture_is_right_and_one_that_does_not_look_is_n
     assert set(figures) <= set(KINDS)
     for own in figures.values():
         assert (own["accuracy"], own["ties"], own["language_model"]) == (100, 0, 50)
+        assert (own["accuracy_low"], own["accuracy_high"]) == (100, 100)
         assert own["other_pictures"] < 20
     blind: Any = twin_accuracy(Blind(), SCENES, "test").metrics["twins"]
     for own in blind.values():
         assert own["by_picture"] == 0
         assert own["accuracy"] == pytest.approx(own["other_pictures"], abs=1e-9)
     assert result.counts["pairs"] == sum(own["pairs"] for own in figures.values())
+
+
+def test_the_interval_of_an_accuracy_draws_pictures_not_pairs() -> None:
+    right = np.arange(400) % 5 > 0
+    low, high = accuracy_interval(right, [str(row) for row in range(400)])
+    assert (low, high) == pytest.approx((76, 84), abs=0.5), "80 ± 1.96 √(80 · 20 / 400)"
+    together = accuracy_interval(np.sort(right), [str(row // 10) for row in range(400)])
+    assert together[1] - together[0] > 2 * (high - low), "pairs of one picture are right together"
 
 
 def test_captions_without_anything_to_change_are_an_error() -> None:

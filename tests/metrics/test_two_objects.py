@@ -14,8 +14,9 @@ from deixis.corpus import Box, Chain, Corpus, Image, Phrase, make_caption, make_
 from deixis.corpus.boxes import box_array
 from deixis.corpus.pictures import open_pictures
 from deixis.errors import DeixisError
-from deixis.metrics.two_objects import choice_accuracy, geometry_choices, shared_noun_choices
+from deixis.metrics.two_objects import choice_accuracy, geometry_choices, in_direction, shared_noun_choices
 from deixis.model import Localized, Mention, Model, Tokens
+from deixis.text.expressions import _WORDINGS
 
 LEFT, RIGHT = Box(10, 30, 40, 60), Box(60, 20, 95, 70)
 
@@ -96,6 +97,34 @@ def test_a_model_that_reads_the_phrase_is_right_and_the_noun_alone_is_at_half(
     assert set(figures["by_kind"]) == {"side", "size"}
     even: Any = choice_accuracy(Points(lambda words: (1, 1, 2)), given, "test").metrics["two_objects"]
     assert (even["overall"]["accuracy"], even["overall"]["r@1"]) == (0, 0), "a tie is wrong"
+
+
+class Proposing(Points):
+    def proposals(self, image: Any) -> Any:
+        return box_array([LEFT, RIGHT, Box(0, 90, 10, 100)]) * np.tile(np.divide(image.size, 100), 2)
+
+
+def test_the_direction_alone_orders_proposals_without_the_noun(corpus: Callable[[Image], Corpus]) -> None:
+    def found(model: Model) -> Any:
+        return choice_accuracy(model, corpus(dogs(LEFT, RIGHT)), "test").metrics["two_objects"]
+
+    figures = found(Proposing(lambda words: (0, 0, 1)))["by_kind"]
+    assert {kind: each["direction_alone"] for kind, each in figures.items()} == {"side": 100, "size": 100}
+    # The third proposal, in the corner, is the leftmost and the smallest, and no dog.
+    assert {kind: each["direction_alone_r@1"] for kind, each in figures.items()} == {"side": 50, "size": 50}
+    assert "direction_alone" not in found(Points(lambda words: (0, 0, 1)))["overall"], "it proposes nothing itself"
+
+
+def test_every_direction_word_of_expressions_is_known() -> None:
+    boxes = box_array([Box(0, 40, 10, 60), Box(92, 40, 100, 50), Box(40, 0, 45, 10), Box(30, 30, 80, 100)])
+    first = {"left": 0, "right": 1, "top": 2, "bottom": 3, "bigger": 3, "smaller": 2, "near": 3, "far": 1}
+    first |= {"big": 3, "small": 2}
+    for name, wordings in _WORDINGS.items():
+        for wording in wordings:
+            found = in_direction(tuple(wording.format("dog", "bench").split()), boxes, (100, 100))
+            assert found is not None
+            assert np.argmax(found.scores) == first[name], wording
+    assert in_direction(("the", "dog"), boxes, (100, 100)) is None
 
 
 def test_phrases_are_also_read_in_their_sentence(corpus: Callable[[Image], Corpus]) -> None:

@@ -11,7 +11,6 @@ The weight was chosen on validation pictures (results/choices/distances.json).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -29,8 +28,25 @@ WEIGHT = 12.0
 SHARPNESS = 1.5
 _SUPERLATIVES = {"nearest to": -1, "closest to": -1, "farthest from": 1, "furthest from": 1}
 _RELATIONS = _SUPERLATIVES | {"next to": -1, "near": -1, "beside": -1, "by": -1, "far from": 1, "away from": 1}
-#: How words end after which "by" names who does something.
-_PARTICIPLE = re.compile(r"(ed|en|wn|ade|one)$")
+#: Words, beside those in "-ed", after which "by" names who does something.
+_PARTICIPLES = frozenset(
+    [
+        "caught",
+        "done",
+        "drawn",
+        "driven",
+        "eaten",
+        "held",
+        "led",
+        "made",
+        "one",
+        "ridden",
+        "shown",
+        "taken",
+        "thrown",
+        "worn",
+    ]
+)
 
 
 class Distance(NamedTuple):
@@ -58,7 +74,7 @@ def distance_in(phrase: Tokens) -> Distance | None:
             if " ".join(words[place:after]) != relation:
                 continue
             thing, landmark = words[mention.start : place], words[after : mention.end]
-            if "not" in thing or (relation == "by" and _PARTICIPLE.search(thing[-1])):
+            if "not" in thing or (relation == "by" and _is_participle(thing[-1])):
                 # "The dog not near the ball", "a boy chased by a dog"
                 continue
             if not landmark and relation in _SUPERLATIVES:
@@ -66,6 +82,11 @@ def distance_in(phrase: Tokens) -> Distance | None:
             if any(map(has_content, thing)) and any(map(has_content, landmark)):
                 return Distance(Mention.of(tuple(thing)), Mention.of(tuple(landmark)), sign)
     return None
+
+
+def _is_participle(word: str) -> bool:
+    # Not "bed", "shed", "sled"
+    return word in _PARTICIPLES or (word.endswith("ed") and len(word) > 4)
 
 
 def _first_phrase(words: list[str]) -> list[str]:

@@ -4,7 +4,7 @@ A pair is right if the true caption scores higher with its picture (`Model.score
 are made so that the words alone help little: each change is as frequent as its reverse, and pairs are chosen so that a
 trigram language model, fitted to the training captions, prefers the false caption as often as the true one, by as much.
 `other_pictures` is how often the scored model prefers the true caption when it sees another picture: what it knows from
-the words.
+the words. `accuracy_low` and `accuracy_high` are the ends of a 95% interval (bootstrap over pictures).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deixis.corpus import Corpus, Image
 from deixis.corpus.leak_guard import training_set
@@ -32,6 +32,8 @@ from deixis.vision.reading import read_picture
 GROUPS = 10
 #: Other pictures that each pair is asked of: few, since models may look for the phrases of each caption.
 OTHER_PICTURES = 5
+#: How often pictures are drawn for the interval of an accuracy.
+DRAWS = 10_000
 
 
 class CaptionTwins(NamedTuple):
@@ -97,7 +99,9 @@ def twin_accuracy(
         if rows:
             likelier = [twins[row].likelier > 0 for row in rows]
             blind = {"language_model": 100 * float(np.mean(likelier))}
-            figures[kind] = {**lead_figures(Leads(leads.by[rows], leads.tie[rows])), **blind}
+            own = Leads(leads.by[rows], leads.tie[rows])
+            low, high = accuracy_interval(own.by[:, 0] > own.tie[:, 0], [twins[row].image for row in rows])
+            figures[kind] = {**lead_figures(own), "accuracy_low": low, "accuracy_high": high, **blind}
     return make_result(
         Protocol(
             "caption twins",
@@ -109,6 +113,19 @@ def twin_accuracy(
         corpus=corpus_reference(corpus, split),
         counts={"images": len({twin.image for twin in twins}), "pairs": len(twins)},
     )
+
+
+def accuracy_interval(right: ArrayLike, pictures: Sequence[str], *, seed: int = 0) -> tuple[float, float]:
+    """Where 95% of the accuracies lie, in percent, when as many pictures are drawn again and again, with replacement.
+
+    >>> accuracy_interval([True, True, True], ["1", "1", "2"])
+    (100.0, 100.0)
+    """
+    names, rows = np.unique(pictures, return_inverse=True)
+    hits, pairs = np.bincount(rows, np.asarray(right)), np.bincount(rows)
+    drawn = np.random.default_rng(seed).integers(len(names), size=(DRAWS, len(names)))
+    low, high = np.percentile(100 * hits[drawn].sum(1) / pairs[drawn].sum(1), (2.5, 97.5))
+    return float(low), float(high)
 
 
 def _leads(model: Model, corpus: Corpus, images: Sequence[Image], twins: Sequence[CaptionTwins]) -> Leads:

@@ -3,7 +3,9 @@
 Every choice is a phrase about one of two objects in a picture that have the same name. A model is right if its best box
 on the phrase's object (IoU of at least 0.5) scores higher than its best box on the other one; a tie, or no box on the
 object, is wrong. Choices come in pairs, one phrase for each of the two objects, so that a model that reads only the
-noun is right in half of them at most: `noun_alone` is its figure when it is given no more than that.
+noun is right in half of them at most: `noun_alone` is its figure when it is given no more than that. `direction_alone`
+is the opposite: the model's proposals in the order of the expression's direction word, whatever they show. Between two
+objects of one name that is enough; its `r@1` says how little is found without the noun.
 
 Two sources of choices:
 
@@ -16,7 +18,7 @@ Two sources of choices:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -27,8 +29,8 @@ from deixis.corpus import Corpus, Image
 from deixis.corpus.boxes import box_array, iou_matrix
 from deixis.errors import DeixisError
 from deixis.metrics.results import Protocol, Result, corpus_reference, make_result
-from deixis.model import Localized, Mention, Model
-from deixis.text.expressions import OVERLAP, expressions, labelled_boxes
+from deixis.model import Localized, Mention, Model, Tokens
+from deixis.text.expressions import KINDS, OVERLAP, expressions, labelled_boxes
 from deixis.text.tokens import tokens_of
 from deixis.vision.reading import read_picture
 
@@ -38,6 +40,18 @@ IOU = 0.5
 _DETERMINERS = frozenset({"a", "an", "the", "one", "another", "other", "his", "her", "its", "their", "this", "that"})
 
 Boxes = NDArray[np.float64]
+
+#: By the direction word, what is greatest: of boxes' centres, seen from that of the picture, and areas, both as shares.
+_DIRECTIONS: tuple[tuple[frozenset[str], Callable[[Boxes, Boxes], Boxes]], ...] = (
+    (frozenset({"left", "leftmost"}), lambda centres, areas: -centres[:, 0]),
+    (frozenset({"right", "rightmost"}), lambda centres, areas: centres[:, 0]),
+    (frozenset({"top", "upper", "above"}), lambda centres, areas: -centres[:, 1]),
+    (frozenset({"bottom", "lower", "below"}), lambda centres, areas: centres[:, 1]),
+    (frozenset({"bigger", "biggest", "larger", "largest", "big", "large"}), lambda centres, areas: areas),
+    (frozenset({"smaller", "smallest", "small", "little"}), lambda centres, areas: -areas),
+    (frozenset({"nearest", "closest", "next", "by"}), lambda centres, areas: -np.hypot(*centres.T)),
+    (frozenset({"farthest", "far"}), lambda centres, areas: np.hypot(*centres.T)),
+)
 
 
 class Choice(NamedTuple):
@@ -90,6 +104,20 @@ def shared_noun_choices(image: Image) -> list[Choice]:
     return choices
 
 
+def in_direction(phrase: Tokens, boxes: Boxes, size: tuple[int, int]) -> Localized | None:
+    """Boxes, scored by the first direction word of the phrase alone; None if it has none.
+
+    A distance is taken from the centre of the picture, since the thing that it is measured to is not read.
+    """
+    for word in phrase:
+        for words, rank in _DIRECTIONS:
+            if word in words:
+                shares = boxes / np.tile(size, 2)
+                centres, sides = (shares[:, :2] + shares[:, 2:]) / 2 - 0.5, shares[:, 2:] - shares[:, :2]
+                return Localized(boxes, rank(centres, sides.prod(1)))
+    return None
+
+
 def _words(mention: Mention) -> set[str]:
     """The words of a phrase before its noun that may say which object it is about."""
     return set(mention[:-1]) - _DETERMINERS
@@ -109,7 +137,7 @@ def choice_accuracy(model: Model, corpus: Corpus, split: str, *, seed: int = 0) 
     """The share of choices that are right, in percent, overall and by kind: `two_objects`.
 
     `r@1` is how often the best of all boxes is on the phrase's object, `covered` how often the model has boxes on both
-    objects.
+    objects. `direction_alone` is of expressions from geometry, if the model has proposals.
 
     Args:
         model: localizes phrases in pictures.
@@ -151,14 +179,20 @@ def _answers(
         dict.fromkeys((text, text.sentence, text.start) for choice in choices for text in choice.texts.values())
     )
     located = model.localize(picture, [text for text, _, _ in asked])
-    scale = np.tile(np.divide((image.width or picture.width, image.height or picture.height), picture.size), 2)
+    width, height = image.width or picture.width, image.height or picture.height
+    scale = np.tile(np.divide((width, height), picture.size), 2)
+    proposals = model.proposals(picture)
     boxes = np.broadcast_to(located.boxes * scale, (len(asked), *located.boxes.shape[-2:]))
     for choice in choices:
         rows = {name: asked.index((text, text.sentence, text.start)) for name, text in choice.texts.items()}
-        yield (
-            choice,
-            {name: _answer(Localized(boxes[row], located.scores[row]), choice.boxes) for name, row in rows.items()},
-        )
+        answers = {
+            name: _answer(Localized(boxes[row], located.scores[row]), choice.boxes) for name, row in rows.items()
+        }
+        if proposals is not None and choice.kind in KINDS:
+            directed = in_direction(choice.texts["phrase"], proposals * scale, (width, height))
+            if directed is not None:
+                answers["direction_alone"] = _answer(directed, choice.boxes)
+        yield choice, answers
 
 
 def _answer(located: Localized, two: Boxes) -> _Answers:
@@ -181,6 +215,9 @@ def _figures(answers: Sequence[Mapping[str, _Answers]]) -> dict[str, float]:
         "covered": share([answer["phrase"].both_covered for answer in answers]),
         "choices": len(answers),
     }
+    if all("direction_alone" in answer for answer in answers):
+        figures["direction_alone"] = share([answer["direction_alone"].right for answer in answers])
+        figures["direction_alone_r@1"] = share([answer["direction_alone"].first_hits for answer in answers])
     if all("in_sentence" in answer for answer in answers):
         figures["in_sentence"] = share([answer["in_sentence"].right for answer in answers])
     return figures
