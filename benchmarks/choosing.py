@@ -62,8 +62,9 @@ def _recalls(figures: Any) -> str:
 def costs(name: str, task: str, measured: Measured) -> tuple[str, str, str]:
     """The features of a recipe, their CPU time and their memory (`settings.json`)."""
     named = _features(name, task)
-    if not measured.keys() >= {*named}:
-        return " + ".join(named), "not measured", "not measured"
+    if not named or not measured.keys() >= {*named}:
+        # Recipes with a backbone of their own read pictures.
+        return " + ".join(named) or "pictures", "not measured", "not measured"
     parts = [measured[name] for name in named]
     milliseconds = sum(part["processor_ms_per_picture"] for part in parts)
     return " + ".join(named), f"{milliseconds:.0f}", f"{max(part['peak_megabytes'] for part in parts):,} MB"
