@@ -99,9 +99,9 @@ def twin_accuracy(
         if rows:
             likelier = [twins[row].likelier > 0 for row in rows]
             blind = {"language_model": 100 * float(np.mean(likelier))}
-            own = Leads(leads.by[rows], leads.tie[rows])
-            low, high = accuracy_interval(own.by[:, 0] > own.tie[:, 0], [twins[row].image for row in rows])
-            figures[kind] = {**lead_figures(own), "accuracy_low": low, "accuracy_high": high, **blind}
+            of_kind = Leads(leads.by[rows], leads.tie[rows])
+            low, high = accuracy_interval(of_kind.by[:, 0] > of_kind.tie[:, 0], [twins[row].image for row in rows])
+            figures[kind] = {**lead_figures(of_kind), "accuracy_low": low, "accuracy_high": high, **blind}
     return make_result(
         Protocol(
             "caption twins",
