@@ -107,16 +107,15 @@ RECIPES["joint"] = {
     "schedule": {**SCHEDULE, "momentum": 0.0, "figure": "both"},
 }
 GROUNDING: dict[str, Any] = {
-    **{
-        "backbone": "efficientnet-lite0",
-        "side": 96,
-        "regions": 12,
-        "map_width": 16,
-        "bins": 2,
-        "width": 16,
-        "hidden": 8,
-    },
-    **{"compare": True, "colours": 8},
+    "backbone": "efficientnet-lite0",
+    "side": 96,
+    "regions": 12,
+    "map_width": 16,
+    "bins": 2,
+    "width": 16,
+    "hidden": 8,
+    "compare": True,
+    "colours": 8,
 }
 RECIPES["base"] = {
     **RECIPES["pictures-fine"],
