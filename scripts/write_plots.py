@@ -249,6 +249,7 @@ _ABLATION = {
     "context": "ctx",
     "context + sentence": "ctx-sen",
     "context + generation": "ctx-gen",
+    "context + generation, sampled": "ctx-gen-s",
     "concepts": "cnp",
     "concepts + generation": "cnp-gen",
     "concepts + context, summed": "cnp-ctx-c",
