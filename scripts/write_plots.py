@@ -206,10 +206,11 @@ def hm_lstm_curves() -> Plot:
 
 
 def hm_lstm_rounds() -> Plot:
-    """Rounds 0 to 3 with printed negatives, and 3 with negatives from the whole batch."""
-    names = {"no phrases": "hm-lstm-coarse", "1 round": "hm-lstm-1-round", "2 rounds": "hm-lstm-2-rounds",
-             "3 rounds": "hm-lstm", "3 rounds, negatives from the batch": "hm-lstm-batch"}  # fmt: skip
-    recipes = {name: f"hm-lstm/{recipe}" for name, recipe in names.items()}
+    """Without losses of phrases, and with them: rounds, the choice of regions, negatives."""
+    names = {"no phrases": "separate-difference", "1 round": "difference-1-round", "3 rounds": "difference-rounds",
+             "3 rounds, best-matching regions": "difference-best-region",
+             "3 rounds, negatives from the batch": "difference-batch"}  # fmt: skip
+    recipes = {name: f"hm-lstm/hm-lstm-{recipe}" for name, recipe in names.items()}
     return Plot("dots", "What training on phrases adds", "percent", [
         here("sentences: mean recall", recipes, RANKING, "mean_recall"),
         here("region → phrase: R@10", recipes, "region-phrase-ranking", "strings.region_to_phrase.r@10"),
@@ -231,12 +232,14 @@ def hm_lstm_difference() -> Plot:
 
 def hm_lstm_types() -> Plot:
     protocol = "phrase-region-correspondences"
-    models = {"HM-LSTM": "hm-lstm/hm-lstm", "regions chosen as printed": "hm-lstm/hm-lstm-best-region"}
+    models = {"expected overlap": "hm-lstm/hm-lstm-difference-rounds",
+              "best match, as printed": "hm-lstm/hm-lstm-difference-best-region"}  # fmt: skip
     series = [
         Series(label, _there({name: result(recipe, protocol, f"round_3.by_type.{name}.right") for name in TYPES}))
         for label, recipe in models.items()
     ]
-    bound = {name: result("hm-lstm/hm-lstm", protocol, f"round_3.by_type.{name}.upper_bound") for name in TYPES}
+    rounds = "hm-lstm/hm-lstm-difference-rounds"
+    bound = {name: result(rounds, protocol, f"round_3.by_type.{name}.upper_bound") for name in TYPES}
     series.append(Series("best possible", _means(bound), published=True))
     return Plot("bars", "Learned correspondences that are correct, by type", "percent (IoU at least 0.5)",
                 [_named(one) for one in series])  # fmt: skip
@@ -319,20 +322,18 @@ _OPTIMIZERS = {"RMSProp": "rmsprop", "Adam": "adam", "Adagrad": "adagrad", "Adad
 
 
 def dvsa_optimizers() -> Plot:
-    """The rates that were tried with each optimizer, smallest first, and the test pictures with the best one."""
+    """The rates that were tried with each optimizer, by their place beside the best one, and its captions on test."""
     tried = read("choices/dvsa")["centred_optimizers"]
-    found: list[dict[str, Value | None]] = [{}, {}, {}]
+    labels = {-2: "a tenth of the best rate", -1: "a third", 0: "best rate", 1: "three times", 2: "ten times"}
+    found: dict[int, dict[str, Value | None]] = {place: {} for place in labels}
     names, recipes = {}, {}
     for optimizer, key in _OPTIMIZERS.items():
-        seen = tried[key]["seen"]
-        names[optimizer] = f"{optimizer} ({', '.join(seen)})"
+        seen, best = tried[key]["seen"], tried[key]["chosen"]
+        names[optimizer] = f"{optimizer} ({best})"
         recipes[names[optimizer]] = tried[key]["recipe"]
         for turn, rate in enumerate(seen):
-            found[turn][names[optimizer]] = (seen[rate]["cider_d"], None)
-    series = [
-        Series(f"{label} rate", _there(values))
-        for label, values in zip(("smallest", "middle", "largest"), found, strict=True)
-    ]
+            found[turn - list(seen).index(best)][names[optimizer]] = (seen[rate]["cider_d"], None)
+    series = [Series(label, _there(found[place])) for place, label in labels.items()]
     title = "Captions by an LSTM, by optimizer and learning rate"
     return Plot("dots", title, "CIDEr-D, Flickr8k validation, and test where said",
                 [*series, here("best rate, test", recipes, "captioning", "captions.cider_d")])  # fmt: skip

@@ -74,7 +74,7 @@ def test_every_recipe_of_version_1_that_is_left_is_one_recipe_now_with_the_same_
 
 def test_every_renamed_result_is_of_the_recipe_that_its_former_name_leads_to() -> None:
     renamed = [(file, each) for file, result in RESULTS.items() for each in recipes_of(result) if each.formerly]
-    assert len({file for file, _ in renamed}) == 403
+    assert len({file for file, _ in renamed}) == 364
     for file, each in renamed:
         assert each.formerly is not None
         former = FORMER[each.formerly.name]
