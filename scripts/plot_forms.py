@@ -119,7 +119,7 @@ def svg(plot: Plot) -> str:
 
 def _dots(plot: Plot) -> Any:
     names = plot.categories
-    figure, axes = _page(plot, 1.3 + 0.3 * len(names))
+    figure, axes = _page(plot, (1.0 if _legend_beside_axis(plot) else 1.5) + 0.16 * len(names))
     for index, series in enumerate(plot.series):
         rows = [names.index(name) for name in series.values]
         means = [mean for mean, _ in series.values.values()]
@@ -142,7 +142,7 @@ def _dots(plot: Plot) -> Any:
 def _bars(plot: Plot) -> Any:
     names = plot.categories
     flat = len(plot.series) == 1
-    figure, axes = _page(plot, 1.3 + 0.28 * len(names) if flat else 3.4)
+    figure, axes = _page(plot, 1.3 + 0.28 * len(names) if flat else 2.6)
     height = 0.62 if flat else 0.8 / len(plot.series)
     for index, series in enumerate(plot.series):
         shift = 0.0 if flat else (index - (len(plot.series) - 1) / 2) * height
@@ -227,8 +227,19 @@ def _finish(figure: Any, axes: Any, plot: Plot) -> Any:
     if plot.form == "curves":
         figure.legend(loc="outside right center")
     elif len(plot.series) > 1 or plot.lines:
-        figure.legend(loc="outside lower center", ncols=4, handletextpad=0.4, columnspacing=1.4)
+        style = {"ncols": 4, "handletextpad": 0.4, "columnspacing": 1.4}
+        if _legend_beside_axis(plot):
+            figure.legend(loc="lower left", borderaxespad=0.2, **style).set_in_layout(False)
+        else:
+            figure.legend(loc="outside lower center", **style)
     return figure
+
+
+def _legend_beside_axis(plot: Plot) -> bool:
+    """Whether the legend of dots fits to the left of the axis' name, by the width of their letters in points."""
+    labels = [*(series.label for series in plot.series), *plot.lines]
+    width = sum(6 * len(label) + 32 for label in labels)
+    return plot.form == "dots" and width + 3 * len(plot.axis) < 44 * WIDTH
 
 
 def _lines(axes: Any, plot: Plot, *, upright: bool) -> None:

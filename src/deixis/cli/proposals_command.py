@@ -88,6 +88,7 @@ def report(
         settings, saw_boxes = {"method": proposer.name, **proposer.settings}, proposer.saw_boxes
         times = {"seconds_per_picture": seconds / len(proposals)}
         times["processor_seconds_per_picture"] = cpu_seconds / len(proposals)
+    statement = _statement(saw_boxes, stored=features is not None)
     recall = proposal_recall(proposals)
     widest = recall[IOUS[0]]
     figures = recall_figures(recall) | times
@@ -113,7 +114,7 @@ def report(
             box_supervision=BoxSupervision(
                 backbone=False,
                 proposals=saw_boxes,
-                statement=_statement(saw_boxes),
+                statement=statement,
                 regions=100,
                 upper_bound=widest.overall.recall[100],
             ),
@@ -123,7 +124,7 @@ def report(
     if json:
         print_json({"method": settings["method"], "saw_boxes": saw_boxes, **figures, **counts})
     else:
-        _print_recall(str(settings["method"]), saw_boxes, recall, figures, counts)
+        _print_recall(str(settings["method"]), statement, recall, figures, counts)
     if skipped:
         typer.echo(str(skipped), err=True)
 
@@ -359,15 +360,17 @@ def _stored(
     return proposals, settings, bool(regions.get("saw_boxes"))
 
 
-def _statement(saw_boxes: bool) -> str:
+def _statement(saw_boxes: bool, *, stored: bool) -> str:
+    """How boxes were used. Stored proposals may have any parameters, so nothing is said about their choice."""
     if saw_boxes:
         return "the proposals were trained on annotated boxes"
-    return "no box annotation was used for training; parameters were chosen on validation boxes"
+    training = "no box annotation was used for training"
+    return training if stored else f"{training}; parameters were chosen on validation boxes"
 
 
 def _print_recall(
     method: str,
-    saw_boxes: bool,
+    statement: str,
     recall: Mapping[float, Localization],
     figures: Mapping[str, Any],
     counts: Mapping[str, int],
@@ -399,6 +402,5 @@ def _print_recall(
     seconds = figures.get("seconds_per_picture")
     duration = "" if seconds is None else f" and {seconds:.2f} s"
     typer.echo(
-        f"{counts['images']:,} images; {figures['boxes_per_picture']:.0f} boxes{duration} per picture; "
-        f"{_statement(saw_boxes)}"
+        f"{counts['images']:,} images; {figures['boxes_per_picture']:.0f} boxes{duration} per picture; {statement}"
     )
