@@ -107,6 +107,21 @@ def test_boxes_of_larger_pictures_are_noticed(run, queries: Path, tmp_path: Path
     assert "Wrong first boxes" in out
 
 
+def test_boxes_that_end_outside_are_noticed(run, queries: Path, tmp_path: Path) -> None:
+    first, second = json.loads(queries.read_text())["phrases"][:2]
+    boxes = truth(0.0)
+    boxes[first["id"]] = [[0, 0, first["width"] + 2, 9], [0, 0, 9, first["height"] + 2]]
+    boxes[second["id"]] = [[0, 0, second["width"] + 1, second["height"] + 1]]
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    code, out, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS, "--json")
+    assert (code, json.loads(out)["boxes_outside"]) == (0, 2), err
+
+    doubled = {name: [[2 * corner for corner in box] for box in boxes] for name, boxes in truth(0.0).items()}
+    (tmp_path / "boxes.json").write_text(json.dumps(doubled))
+    code, _, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert (code, "Boxes outside their pictures" in err) == (0, True)
+
+
 def test_scores_are_checked_against_the_corpus(run, queries: Path, tmp_path: Path) -> None:
     images = open_corpus(CORPUS).split("test").images
     captions = sum(len(image.captions) for image in images)

@@ -131,13 +131,16 @@ def read_boxes(path: str | Path) -> dict[str, list[tuple[float, float, float, fl
 def boxes_outside(
     images: Sequence[Image], predictions: Mapping[str, Sequence[tuple[float, float, float, float]]]
 ) -> int:
-    """Number of boxes that begin at or beyond the right or lower edge of their picture, where its size is known."""
+    """Number of boxes that begin outside their picture or end more than a pixel outside, where its size is known.
+
+    Only the right and lower edges are checked, which boxes at a larger scale cross.
+    """
     sizes = {image.id: (image.width, image.height) for image in images if image.width and image.height}
     outside = 0
     for phrase, boxes in predictions.items():
         width, height = sizes.get(phrase.rpartition("#")[0], (None, None))
         if width and height:
-            outside += sum(x1 >= width or y1 >= height for x1, y1, _, _ in boxes)
+            outside += sum(x1 >= width or y1 >= height or x2 > width + 1 or y2 > height + 1 for x1, y1, x2, y2 in boxes)
     return outside
 
 
