@@ -6,6 +6,7 @@ A crash never leaves half a file that looks whole, and a pipe or device put in a
 from __future__ import annotations
 
 import os
+import re
 import stat
 import warnings
 from collections.abc import Iterator
@@ -121,7 +122,11 @@ def read_json(path: str | Path, type: type[Record], problem: str = "is damaged")
     try:
         return msgspec.json.decode(data, type=type)
     except (msgspec.DecodeError, ValueError, RecursionError) as fault:
-        raise InputError(path, f"{problem} ({_brief(fault)})") from None
+        byte = re.search(r"invalid character \(byte (\d+)\)$", str(fault))
+        # Python's `json.dump` writes them. The byte of -Infinity is that of its I.
+        is_no_number = byte is not None and data.startswith((b"NaN", b"Infinity"), int(byte[1]))
+        hint = "; NaN and Infinity are not allowed" if is_no_number else ""
+        raise InputError(path, f"{problem} ({_brief(fault)}{hint})") from None
 
 
 def read_toml(

@@ -95,6 +95,26 @@ def test_boxes_of_another_form_are_refused(run, tmp_path: Path, box: list[float]
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_of_json_is_named(run, tmp_path: Path, number: str) -> None:
+    (tmp_path / "boxes.json").write_text(json.dumps({"a#0:1": [[0, 0, float(number), 9]]}))
+    code, out, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert (code, out) == (2, "")
+    assert "NaN and Infinity are not allowed" in err
+    assert err.count("\n") == 1
+    (tmp_path / "boxes.json").write_text(f'{{"{number}": [[0, 0, ?, 9]]}}')
+    code, _, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert (code, "invalid character" in err, "not allowed" in err) == (2, True, False)
+
+
+def test_boxes_with_a_score_are_refused(run, tmp_path: Path) -> None:
+    (tmp_path / "boxes.json").write_text('{"a#0:1": [[0, 0, 9, 9]], "b#0:1": [[0, 0, 9, 9], [0, 0, 9, 9, 0.5]]}')
+    code, out, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert (code, out) == (2, "")
+    assert "b#0:1: a box has 5 numbers: boxes are [x1, y1, x2, y2], best first, with no score" in err
+    assert err.count("\n") == 1
+
+
 def test_boxes_of_larger_pictures_are_noticed(run, queries: Path, tmp_path: Path) -> None:
     first = json.loads(queries.read_text())["phrases"][0]
     boxes = truth(0.0)
@@ -105,6 +125,21 @@ def test_boxes_of_larger_pictures_are_noticed(run, queries: Path, tmp_path: Path
     assert "Boxes outside their pictures: 1." in err
     assert "whole picture" in out
     assert "Wrong first boxes" in out
+
+
+def test_boxes_that_end_outside_are_noticed(run, queries: Path, tmp_path: Path) -> None:
+    first, second = json.loads(queries.read_text())["phrases"][:2]
+    boxes = truth(0.0)
+    boxes[first["id"]] = [[0, 0, first["width"] + 2, 9], [0, 0, 9, first["height"] + 2]]
+    boxes[second["id"]] = [[0, 0, second["width"] + 1, second["height"] + 1]]
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    code, out, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS, "--json")
+    assert (code, json.loads(out)["boxes_outside"]) == (0, 2), err
+
+    doubled = {name: [[2 * corner for corner in box] for box in boxes] for name, boxes in truth(0.0).items()}
+    (tmp_path / "boxes.json").write_text(json.dumps(doubled))
+    code, _, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert (code, "Boxes outside their pictures" in err) == (0, True)
 
 
 def test_scores_are_checked_against_the_corpus(run, queries: Path, tmp_path: Path) -> None:

@@ -60,3 +60,9 @@ def test_a_command_that_is_called_is_read_alone_and_has_the_same_help() -> None:
         assert CliRunner().invoke(alone, [name, "--help"]).output == CliRunner().invoke(app, [name, "--help"]).output
     for arguments in ([], ["--help"], ["serach"]):
         assert only_asked(app, arguments) is app
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate run", "figures site", "localize compare"])
+def test_the_corpus_of_a_recipe_is_the_default_if_it_can_be_opened(command: str) -> None:
+    """A recipe that names `flickr8k-entities` does not say where that is, nor does its run."""
+    assert "the recipe's, if it is `scenes` or a path" in " ".join(help_of(*command.split()).split())

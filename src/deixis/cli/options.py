@@ -44,10 +44,12 @@ CorpusPath = Annotated[
         show_default=False,
     ),
 ]
-#: For commands that take a run.
+#: For commands that take a recipe or a run. Names such as `flickr8k-entities` do not say where the corpus is.
 CorpusOfRun = Annotated[
     str | None,
-    typer.Option("--corpus", metavar="PATH", help="The corpus.", show_default="the one the run was trained on"),
+    typer.Option(
+        "--corpus", metavar="PATH", help="The corpus.", show_default="the recipe's, if it is `scenes` or a path"
+    ),
 ]
 Features = Annotated[
     list[Path] | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.options import Device, Features, Json, PicturesIn
+from deixis.cli.options import CorpusOfRun, Device, Features, Json, PicturesIn
 from deixis.cli.output import print_json, print_table, progress_bar, recipe_corpus, resumable
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, 
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `deixis recipes`, or a .toml file.")],
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder; an unfinished run is continued.")],
-    corpus: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="The corpus.", show_default="the recipe's, if it is `scenes` or a path"),
-    ] = None,
+    corpus: CorpusOfRun = None,
     features: Features = None,
     pictures_in: PicturesIn = None,
     device: Device = "auto",

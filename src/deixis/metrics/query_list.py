@@ -109,13 +109,15 @@ def _named(entry: str | CaptionEntry) -> str:
 
 def read_boxes(path: str | Path) -> dict[str, list[tuple[float, float, float, float]]]:
     """Predictions from a JSON file: for each phrase id, boxes x1, y1, x2, y2 in the picture's pixels, best first."""
-    shape = dict[str, list[tuple[float, float, float, float]]]
-    predictions: dict[str, list[tuple[float, float, float, float]]] = read_json(
-        Path(path), shape, "does not map phrase ids to lists of boxes [x1, y1, x2, y2]"
-    )
-    for phrase, boxes in predictions.items():
+    problem = "does not map phrase ids to lists of boxes [x1, y1, x2, y2]"
+    predictions = {}
+    for phrase, boxes in read_json(Path(path), dict[str, list[list[float]]], problem).items():
         if len(boxes) > MOST_BOXES:
             raise InputError(path, f"{len(boxes):,} boxes; {MOST_BOXES:,} are the most", phrase)
+        for box in boxes:
+            if len(box) != 4:
+                problem = f"a box has {len(box)} numbers: boxes are [x1, y1, x2, y2], best first, with no score"
+                raise InputError(path, problem, phrase)
         corners = np.array(boxes, np.float64).reshape(-1, 4)
         if not np.isfinite(corners).all():
             raise InputError(path, "a box is not finite", phrase)
@@ -123,6 +125,7 @@ def read_boxes(path: str | Path) -> dict[str, list[tuple[float, float, float, fl
             raise InputError(
                 path, "a box ends before it begins: boxes are [x1, y1, x2, y2], no width and height", phrase
             )
+        predictions[phrase] = [(x1, y1, x2, y2) for x1, y1, x2, y2 in boxes]
     if any(predictions.values()) and max(max(box) for boxes in predictions.values() for box in boxes) <= 1:
         raise InputError(path, "no number is above 1: boxes are in pixels of the original picture, no fractions of it")
     return predictions
@@ -131,13 +134,16 @@ def read_boxes(path: str | Path) -> dict[str, list[tuple[float, float, float, fl
 def boxes_outside(
     images: Sequence[Image], predictions: Mapping[str, Sequence[tuple[float, float, float, float]]]
 ) -> int:
-    """Number of boxes that begin at or beyond the right or lower edge of their picture, where its size is known."""
+    """Number of boxes that begin outside their picture or end more than a pixel outside, where its size is known.
+
+    Only the right and lower edges are checked, which boxes at a larger scale cross.
+    """
     sizes = {image.id: (image.width, image.height) for image in images if image.width and image.height}
     outside = 0
     for phrase, boxes in predictions.items():
         width, height = sizes.get(phrase.rpartition("#")[0], (None, None))
         if width and height:
-            outside += sum(x1 >= width or y1 >= height for x1, y1, _, _ in boxes)
+            outside += sum(x1 >= width or y1 >= height or x2 > width + 1 or y2 > height + 1 for x1, y1, x2, y2 in boxes)
     return outside
 
 
